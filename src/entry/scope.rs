@@ -1,0 +1,89 @@
+//! Whose key it is.
+
+use std::fmt;
+
+/// Longest tenant or subject in bytes. Issuers' subjects are at most 255 ASCII characters (OpenID Connect
+/// Core 1.0, section 2).
+pub const MAX_OWNER_BYTES: usize = 255;
+
+/// Whose key it is. Nobody can see, replay or block an entry of another scope, since the scope is part of
+/// the entry's identity.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// One scope for all callers.
+    Global,
+    /// All subjects of one tenant share it.
+    Tenant(Box<str>),
+    /// One authenticated subject.
+    Subject(Box<str>),
+}
+
+/// Why a tenant or subject can't be a scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ScopeError {
+    /// An empty owner would be one scope shared by all who lack one.
+    #[error("the tenant or subject is empty")]
+    Empty,
+    /// Never truncated: two long owners could meet.
+    #[error("the tenant or subject is longer than {MAX_OWNER_BYTES} bytes")]
+    TooLong,
+}
+
+impl Scope {
+    /// The scope of one tenant.
+    ///
+    /// # Errors
+    /// If the tenant is empty or longer than [`MAX_OWNER_BYTES`].
+    pub fn tenant(tenant: &str) -> Result<Self, ScopeError> {
+        owner(tenant).map(Self::Tenant)
+    }
+
+    /// The scope of one subject.
+    ///
+    /// # Errors
+    /// If the subject is empty or longer than [`MAX_OWNER_BYTES`].
+    pub fn subject(subject: &str) -> Result<Self, ScopeError> {
+        owner(subject).map(Self::Subject)
+    }
+}
+
+fn owner(name: &str) -> Result<Box<str>, ScopeError> {
+    if name.is_empty() {
+        return Err(ScopeError::Empty);
+    }
+    if name.len() > MAX_OWNER_BYTES {
+        return Err(ScopeError::TooLong);
+    }
+    Ok(name.into())
+}
+
+/// The stored spelling; part of the entry's digest, so it never changes.
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Global => f.write_str("global"),
+            Self::Tenant(tenant) => write!(f, "tenant:{tenant}"),
+            Self::Subject(subject) => write!(f, "subject:{subject}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_and_a_subject_of_one_name_are_different_scopes() {
+        let tenant = Scope::tenant("acme").unwrap();
+        let subject = Scope::subject("acme").unwrap();
+        assert_ne!(tenant.to_string(), subject.to_string());
+        assert_ne!(Scope::subject("global").unwrap().to_string(), Scope::Global.to_string());
+    }
+
+    #[test]
+    fn an_empty_or_overlong_owner_is_refused_never_truncated() {
+        assert_eq!(Scope::tenant(""), Err(ScopeError::Empty));
+        assert!(Scope::subject(&"x".repeat(MAX_OWNER_BYTES)).is_ok());
+        assert_eq!(Scope::subject(&"x".repeat(MAX_OWNER_BYTES + 1)), Err(ScopeError::TooLong));
+    }
+}

@@ -1,0 +1,3 @@
+//! The `oncegate` binary.
+
+fn main() {}
