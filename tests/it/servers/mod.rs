@@ -1,1 +1,3 @@
-//! Private servers for the tests, started once per run on free loopback ports.
+//! Private servers, started once per test run, and a fresh database on them per test.
+
+pub(crate) mod process;
