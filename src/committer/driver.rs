@@ -53,7 +53,7 @@ impl Committer {
 
     /// Applies one batch and tells those who wait for it; `false` if there was nothing to write.
     pub async fn step(&self) -> bool {
-        let Some(Flush { id, batch, delay }) = self.queue().next() else { return false };
+        let Some(Flush { id, batch, delay }) = self.queue().next_flush() else { return false };
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }

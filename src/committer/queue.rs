@@ -171,7 +171,7 @@ impl<W> Queue<W> {
     }
 
     /// The next batch to apply, if there is anything to write.
-    pub fn next(&mut self) -> Option<Flush> {
+    pub fn next_flush(&mut self) -> Option<Flush> {
         let work = self.again.pop_front().or_else(|| self.gather())?;
         let id = FlushId(self.next_id);
         self.next_id += 1;
@@ -209,7 +209,7 @@ impl<W> Queue<W> {
     }
 
     /// Takes the result of a batch and says who is told what. What is to be tried again comes out of
-    /// [`Self::next`].
+    /// [`Self::next_flush`].
     pub fn finished(&mut self, id: FlushId, result: Result<Applied, StoreError>) -> Vec<(W, Reply)> {
         let Some(work) = self.under_way.remove(&id) else { return Vec::new() };
         match result {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Comparison, Entry, Kept, Nonce, State, StoredResponse};
+use super::{Answer, Comparison, Entry, Nonce, State, StoredResponse};
 use crate::clock::Timestamp;
 
 /// What an arriving request is told, given what the ledger knows of its key.
@@ -67,10 +67,10 @@ pub fn admit(entry: &Entry, comparison: Comparison, now: Timestamp) -> Admission
             Admission::Held { nonce: entry.nonce, lookups: *lookups, next_lookup: *next_lookup }
         }
         State::Completed { expires, .. } if *expires <= now => Admission::Expired,
-        State::Completed { answer: Kept::Response(response), expires, .. } => {
+        State::Completed { answer: Answer::Response(response), expires, .. } => {
             Admission::Replay { response: Arc::clone(response), expires: *expires }
         }
-        State::Completed { answer: Kept::StatusOnly(status), expires, .. } => {
+        State::Completed { answer: Answer::StatusOnly(status), expires, .. } => {
             Admission::NotKept { status: *status, expires: *expires }
         }
         State::Tombstone { .. } => Admission::Expired,
@@ -113,7 +113,7 @@ mod tests {
     fn completed(expires: i64, tombstone_ms: Option<i64>) -> Entry {
         let response = StoredResponse { status: StatusCode::CREATED, headers: HeaderMap::new(), body: Bytes::new() };
         entry(State::Completed {
-            answer: Kept::Response(Arc::new(response)),
+            answer: Answer::Response(Arc::new(response)),
             expires: Timestamp(expires),
             tombstone_ms,
         })
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(admit(&unknown(), Comparison::Same, NOW), held);
         assert!(matches!(admit(&completed(NOW.0 + 1, None), Comparison::Same, NOW), Admission::Replay { .. }));
         let cut = entry(State::Completed {
-            answer: Kept::StatusOnly(201),
+            answer: Answer::StatusOnly(201),
             expires: Timestamp(NOW.0 + 1),
             tombstone_ms: None,
         });

@@ -77,7 +77,7 @@ pub enum State {
     /// It happened, and this is what it answered.
     Completed {
         /// What is left of the answer.
-        answer: Kept,
+        answer: Answer,
         /// Until when the answer is kept.
         expires: Timestamp,
         /// How much longer the key is remembered after that; `None` is for ever.
@@ -88,24 +88,4 @@ pub enum State {
         /// When the key is forgotten; `None` is never.
         until: Option<Timestamp>,
     },
-}
-
-/// What is kept of a completed request's answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
-    /// All of it.
-    Response(std::sync::Arc<StoredResponse>),
-    /// Only the status: the answer was cut, larger than the limit, or could not be stored.
-    StatusOnly(u16),
-}
-
-impl Kept {
-    /// The status that the upstream answered with.
-    #[must_use]
-    pub fn status(&self) -> u16 {
-        match self {
-            Self::Response(response) => response.status.as_u16(),
-            Self::StatusOnly(status) => *status,
-        }
-    }
 }

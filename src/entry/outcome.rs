@@ -1,5 +1,7 @@
 //! What an execution came to.
 
+use std::sync::Arc;
+
 use super::StoredResponse;
 
 /// What an execution came to, as far as anybody can know.
@@ -13,11 +15,22 @@ pub enum Outcome {
     Unknown,
 }
 
-/// A completed request's answer as it shall be stored.
+/// What is kept of a completed request's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Kept whole.
-    Response(StoredResponse),
-    /// Cut, or larger than the limit: only the status is kept.
+    /// All of it.
+    Response(Arc<StoredResponse>),
+    /// Only the status: the answer was cut, larger than the limit, or could not be stored.
     StatusOnly(u16),
+}
+
+impl Answer {
+    /// The status that the upstream answered with.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Response(response) => response.status.as_u16(),
+            Self::StatusOnly(status) => *status,
+        }
+    }
 }

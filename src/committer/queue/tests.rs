@@ -37,7 +37,7 @@ fn completion(key: u8) -> Job {
         from: FromState::Unfinished,
         to: To::Completed {
             nonce: Nonce([key; 16]),
-            answer: Answer::Response(response),
+            answer: Answer::Response(Arc::new(response)),
             retention: Duration::from_secs(1),
             tombstone: None,
         },
@@ -68,9 +68,9 @@ fn queue_of(jobs: Vec<Job>) -> Queue<usize> {
 #[test]
 fn what_waits_together_is_one_batch_and_each_gets_its_own_reply() {
     let mut queue = queue_of(vec![claim(1), completion(2), claim(3), release(4)]);
-    let flush = queue.next().unwrap();
+    let flush = queue.next_flush().unwrap();
     assert_eq!((flush.batch.transitions.len(), flush.batch.releases.len(), flush.batch.claims.len()), (1, 1, 2));
-    assert!(queue.next().is_none());
+    assert!(queue.next_flush().is_none());
     let applied = Applied { claims: vec![Claimed::Won, Claimed::Busy], ..won(&flush.batch) };
     let replies: BTreeMap<usize, Reply> = queue.finished(flush.id, Ok(applied)).into_iter().collect();
     assert!(matches!(replies[&0], Reply::Claimed(Claimed::Won, _)));
@@ -83,11 +83,11 @@ fn what_waits_together_is_one_batch_and_each_gets_its_own_reply() {
 #[test]
 fn a_second_job_of_an_entry_waits_for_the_first_ones_flush() {
     let mut queue = queue_of(vec![claim(1), claim(1), claim(2)]);
-    let first = queue.next().unwrap();
+    let first = queue.next_flush().unwrap();
     assert_eq!(first.batch.claims.len(), 2);
-    assert!(queue.next().is_none(), "the entry is under way, also for a second writer");
+    assert!(queue.next_flush().is_none(), "the entry is under way, also for a second writer");
     queue.finished(first.id, Ok(won(&first.batch)));
-    assert_eq!(queue.next().unwrap().batch.claims.len(), 1);
+    assert_eq!(queue.next_flush().unwrap().batch.claims.len(), 1);
 }
 
 #[test]
@@ -105,20 +105,20 @@ fn a_batch_is_bounded_in_jobs_and_bytes_but_never_empty() {
     for key in 0..5 {
         queue.submit(claim(key), key).unwrap();
     }
-    assert_eq!(queue.next().unwrap().batch.len(), 1, "one job always fits");
+    assert_eq!(queue.next_flush().unwrap().batch.len(), 1, "one job always fits");
     let mut queue = Queue::new(Limits { batch_bytes: usize::MAX, ..limits });
     for key in 0..5 {
         queue.submit(claim(key), key).unwrap();
     }
-    assert_eq!(queue.next().unwrap().batch.len(), 3);
+    assert_eq!(queue.next_flush().unwrap().batch.len(), 3);
 }
 
 #[test]
 fn after_an_unclear_commit_not_available_is_unclear_too() {
     let mut queue = queue_of(vec![claim(1)]);
-    let flush = queue.next().unwrap();
+    let flush = queue.next_flush().unwrap();
     assert!(queue.finished(flush.id, Err(StoreError::CommitUnknown("cut".to_owned()))).is_empty());
-    let flush = queue.next().unwrap();
+    let flush = queue.next_flush().unwrap();
     let replies = queue.finished(flush.id, Err(StoreError::Unavailable("down".to_owned())));
     assert!(matches!(replies[..], [(0, Reply::Failed(CommitError::Unclear(_)))]), "{replies:?}");
 }
@@ -127,7 +127,7 @@ fn after_an_unclear_commit_not_available_is_unclear_too() {
 fn a_locked_row_makes_only_its_own_claim_busy() {
     let mut queue = queue_of((0..8).map(claim).collect());
     let mut replies = Vec::new();
-    while let Some(flush) = queue.next() {
+    while let Some(flush) = queue.next_flush() {
         let locked = flush.batch.claims.iter().any(|claim| claim.id == EntryId([5; 32]));
         let result = if locked { Err(StoreError::Locked("row".to_owned())) } else { Ok(won(&flush.batch)) };
         replies.extend(queue.finished(flush.id, result));
@@ -141,7 +141,7 @@ fn a_locked_row_makes_only_its_own_claim_busy() {
 fn a_refused_completion_is_kept_without_its_answer_and_its_neighbours_with_theirs() {
     let mut queue = queue_of((0..5).map(completion).collect());
     let mut stored = BTreeMap::new();
-    while let Some(flush) = queue.next() {
+    while let Some(flush) = queue.next_flush() {
         let poison = |transition: &Transition| {
             let To::Completed { answer, .. } = &transition.to else { return false };
             transition.id == EntryId([2; 32]) && matches!(answer, Answer::Response(_))
@@ -230,7 +230,7 @@ proptest! {
         let (mut store, mut told) = (HashMap::new(), HashMap::new());
         let mut fates = fates.into_iter().chain(std::iter::repeat(Fate::Applied));
         while !queue.is_idle() {
-            let flushes: Vec<Flush> = (0..writers).map_while(|_| queue.next()).collect();
+            let flushes: Vec<Flush> = (0..writers).map_while(|_| queue.next_flush()).collect();
             let mut entries = HashSet::new();
             for claim in flushes.iter().flat_map(|flush| &flush.batch.claims) {
                 prop_assert!(entries.insert(claim.id), "an entry is in two batches at once");
