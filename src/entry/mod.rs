@@ -18,22 +18,26 @@
 pub mod admission;
 pub mod fingerprint;
 mod id;
-mod json;
+pub mod json;
 mod key;
 mod number;
 mod outcome;
 mod pointer;
+mod query;
 pub mod response;
 mod scope;
+pub mod source;
+mod spelling;
 
 pub use admission::{Admission, admit};
 pub use fingerprint::{Comparison, Fingerprint, Meaning};
 pub use id::{EntryId, Identity, InstanceId, Nonce};
 pub use key::{Key, KeyError, MAX_KEY_BYTES, MAX_NAMESPACE_BYTES, Namespace, NamespaceError};
 pub use outcome::{Answer, Outcome};
-pub use pointer::{Pointer, PointerError};
+pub use pointer::{MAX_POINTER_TOKENS, Pointer, PointerError};
 pub use response::StoredResponse;
 pub use scope::{MAX_OWNER_BYTES, Scope, ScopeError};
+pub use source::{KeySource, KeySources, ResolvedKey};
 
 use crate::clock::Timestamp;
 

@@ -1,6 +1,16 @@
 //! Fingerprints: keyed digests of what a request means, compared when a key comes again.
 
-use bytes::Bytes;
+mod meaning;
+mod multipart;
+mod percent;
+mod secrets;
+
+pub use meaning::{Meaning, Parts, Rules};
+pub use secrets::{MIN_SECRET_BYTES, Secrets, SecretsError};
+
+/// The rules by which meanings are taken and spelled today. Any change of a spelling is a new version, or
+/// requests of before the change would look like other requests.
+pub const RULES_VERSION: u8 = 1;
 
 /// The stored fingerprint's length: rule version, secret id, digest.
 pub const ENCODED_LEN: usize = 37;
@@ -53,21 +63,14 @@ impl Fingerprint {
     }
 }
 
-/// What a request means, spelled canonically: two requests are the same one if their spellings are.
-#[derive(Debug, Clone)]
-pub struct Meaning {
-    /// Method, path, query, selected headers, and the body where it counts by its meaning.
-    head: Vec<u8>,
-    /// The body where it counts by its bytes.
-    body: Bytes,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The fingerprint secrets: the first makes, all compare.
-#[derive(Clone)]
-pub struct Secrets(Vec<(SecretId, hmac::Hmac<sha2::Sha256>)>);
-
-impl std::fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(id, _)| id)).finish()
+    #[test]
+    fn a_fingerprint_survives_its_stored_form() {
+        let fingerprint = Fingerprint { version: 1, secret: SecretId([1, 2, 3, 4]), digest: [5; 32] };
+        assert_eq!(Fingerprint::decode(&fingerprint.encode()), Some(fingerprint));
+        assert_eq!(Fingerprint::decode(&fingerprint.encode()[1..]), None);
     }
 }

@@ -1,1 +1,0 @@
-//! JSON by meaning.
