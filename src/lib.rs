@@ -4,3 +4,4 @@ pub mod clock;
 pub mod committer;
 pub mod engine;
 pub mod entry;
+pub mod problem;

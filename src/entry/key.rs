@@ -83,13 +83,28 @@ impl Key {
         &self.0
     }
 
-    /// The key as an RFC 9651 string, if it is ASCII.
+    /// The key as a structured field: an RFC 9651 string, or a display string (section 3.3.8) where it holds
+    /// more than ASCII. Always visible ASCII.
     #[must_use]
-    pub fn to_quoted(&self) -> Option<String> {
-        if !self.0.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
-            return None;
+    pub fn to_structured(&self) -> String {
+        if self.0.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+            return format!("\"{}\"", self.0.replace('\\', "\\\\").replace('"', "\\\""));
         }
-        Some(format!("\"{}\"", self.0.replace('\\', "\\\\").replace('"', "\\\"")))
+        let mut out = String::from("%\"");
+        for byte in self.0.bytes() {
+            match byte {
+                b'%' | b'"' | 0..=0x1f | 0x7f..=0xff => out.push_str(&format!("%{byte:02x}")),
+                0x20..=0x7e => out.push(char::from(byte)),
+            }
+        }
+        out.push('"');
+        out
+    }
+
+    /// The key as unquoted text where a header can carry it so, else as [`Self::to_structured`].
+    #[must_use]
+    pub fn to_bare(&self) -> String {
+        if bare(self.0.as_bytes()).is_ok() { self.0.to_string() } else { self.to_structured() }
     }
 }
 
@@ -254,10 +269,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_quoted_the_way_it_is_parsed() {
+    fn a_key_is_spelled_the_way_it_is_parsed() {
         let key = Key::from_header(br#""a\"b\\c""#).unwrap();
-        assert_eq!(parse(&key.to_quoted().unwrap()), Ok(key.as_str().to_owned()));
-        assert_eq!(Key::from_business("\u{e9}").unwrap().to_quoted(), None);
+        assert_eq!(parse(&key.to_structured()), Ok(key.as_str().to_owned()));
+        assert_eq!(key.to_bare(), key.to_structured(), "no bare spelling holds quotes");
+        assert_eq!(Key::from_business("order-1").unwrap().to_bare(), "order-1");
+        assert_eq!(Key::from_business("f\u{fc}\"%").unwrap().to_structured(), "%\"f%c3%bc%22%25\"");
     }
 
     #[test]

@@ -1,0 +1,292 @@
+//! Recording what an execution came to, under its nonce.
+
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::Engine;
+use super::arrive::{Arrival, Recorded};
+use super::execute::{Attempt, Late};
+use super::flights::Leading;
+use super::ledger::{FromState, Guarded, Release, Released, To, Transition};
+use super::marks::{Mark, MarkState};
+use super::policy::OnUnknown;
+use crate::clock::Timestamp;
+use crate::committer::CommitError;
+use crate::entry::{Answer, Entry, EntryId, Nonce, Outcome, State, StoredResponse};
+
+/// A claimed entry and the duty to record its outcome. Dropped without one (a panic, a cancelled task), it
+/// leaves word for the sweep.
+pub(super) struct Tenure {
+    engine: Arc<Engine>,
+    arrival: Arc<Arrival>,
+    nonce: Nonce,
+    number: u32,
+    dispatched: Arc<AtomicBool>,
+    /// Taken when the outcome is on record: from then on others may find the entry as it is.
+    flight: Option<Leading>,
+}
+
+/// A claim whose task ended without an outcome. It keeps its flight, so that the key stays guarded here.
+#[derive(Debug)]
+pub(super) struct Abandoned {
+    arrival: Arc<Arrival>,
+    flight: Leading,
+    number: u32,
+    dispatched: Arc<AtomicBool>,
+}
+
+/// The longest pause between two tries to record an outcome.
+const SLOWEST_TRY: Duration = Duration::from_secs(2);
+
+/// How long a completed mark lasts at most: it only has to cover the time in which clients retry; the
+/// ledger remembers the rest.
+const DONE_MARK: Duration = Duration::from_secs(3600);
+
+impl Tenure {
+    pub(super) fn new(engine: Arc<Engine>, arrival: Arc<Arrival>, flight: Leading, number: u32) -> Self {
+        Self { engine, arrival, nonce: flight.nonce, number, dispatched: Arc::default(), flight: Some(flight) }
+    }
+
+    /// A claim that was left behind, taken up again.
+    pub(super) fn resume(engine: Arc<Engine>, left: Abandoned) -> Self {
+        let Abandoned { arrival, flight, number, dispatched } = left;
+        Self { engine, arrival, nonce: flight.nonce, number, dispatched, flight: Some(flight) }
+    }
+
+    pub(super) fn attempt(&self) -> Attempt {
+        Attempt {
+            id: self.arrival.id,
+            nonce: self.nonce,
+            number: self.number,
+            dispatched: Arc::clone(&self.dispatched),
+            engine: Arc::clone(&self.engine),
+            budget: self.arrival.policy.budget,
+        }
+    }
+
+    /// What an execution that ended without a word came to: before the first byte, nothing happened.
+    pub(super) fn outcome_of_silence(&self) -> Outcome {
+        if self.dispatched.load(Ordering::Acquire) { Outcome::Unknown } else { Outcome::NotExecuted }
+    }
+
+    /// Records `outcome`, then calls `tell`; if the store does not take it in time, `tell` is called first,
+    /// and recording goes on while the process lives.
+    pub(super) async fn conclude(mut self, outcome: Outcome, tell: impl FnOnce(Recorded)) {
+        self.record(outcome, tell).await;
+        self.land().await;
+    }
+
+    /// Records Unknown and listens on; a late answer completes the entry if nobody else has settled it.
+    pub(super) async fn conclude_later(mut self, late: Late, tell: impl FnOnce(Recorded)) {
+        self.record(Outcome::Unknown, tell).await;
+        self.land().await;
+        match tokio::time::timeout(self.engine.options.late_window, late).await {
+            Ok(Outcome::Unknown) | Err(_) => {}
+            Ok(outcome @ (Outcome::Completed(_) | Outcome::NotExecuted)) => self.record(outcome, |_| {}).await,
+        }
+    }
+
+    /// Holds an entry whose first completion the database lost: executed before, answer unknown.
+    pub(super) async fn conclude_lost(self, tell: impl FnOnce(Recorded)) {
+        tracing::error!(entry = ?self.arrival.id, "the ledger lost a completed entry that its mark remembers: held as unknown");
+        metrics::counter!("oncegate_lost_commits_total").increment(1);
+        self.dispatched.store(true, Ordering::Release);
+        self.conclude(Outcome::Unknown, tell).await;
+    }
+
+    /// Reads what a transaction that we can't see did to the row, and lets that alone decide.
+    pub(super) async fn conclude_from_row(mut self, tell: impl FnOnce(Recorded)) {
+        match self.read_until_told().await {
+            Some(entry) if entry.nonce == self.nonce => {
+                if let State::Completed { expires, .. } = entry.state {
+                    self.engine.cache.keep(Arc::new(entry));
+                    tell(Recorded::Completed(expires));
+                    self.land().await;
+                    return;
+                }
+                // Not committed, and all its effects were in that transaction. If it commits after all, the
+                // release waits for its row lock and then finds the entry completed.
+                self.record(Outcome::NotExecuted, tell).await;
+            }
+            Some(_) | None => tell(Recorded::Nothing),
+        }
+        self.land().await;
+    }
+
+    async fn record(&self, outcome: Outcome, tell: impl FnOnce(Recorded)) {
+        let recording = self.record_until_done(&outcome);
+        tokio::pin!(recording);
+        match tokio::time::timeout(self.engine.options.record_patience, &mut recording).await {
+            Ok(recorded) => tell(recorded),
+            Err(_) => {
+                tracing::error!(entry = ?self.arrival.id, "outcome can't be recorded yet: the caller is answered without");
+                tell(Recorded::Nothing);
+                recording.await;
+            }
+        }
+    }
+
+    async fn record_until_done(&self, outcome: &Outcome) -> Recorded {
+        let mut pause = Duration::from_millis(50);
+        loop {
+            match self.try_record(outcome).await {
+                Ok(recorded) => return recorded,
+                Err(error) => {
+                    tracing::warn!(entry = ?self.arrival.id, %error, "outcome was not recorded, trying again")
+                }
+            }
+            tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+            pause = (pause * 2).min(SLOWEST_TRY);
+        }
+    }
+
+    async fn try_record(&self, outcome: &Outcome) -> Result<Recorded, CommitError> {
+        match outcome {
+            Outcome::Completed(answer) => self.try_complete(answer).await,
+            Outcome::NotExecuted if self.number == 1 => self.try_release().await,
+            // After an Unknown attempt the entry stays Unknown, whatever a later one was refused with.
+            Outcome::NotExecuted | Outcome::Unknown => self.try_hold().await,
+        }
+    }
+
+    async fn try_complete(&self, answer: &Answer) -> Result<Recorded, CommitError> {
+        let policy = &self.arrival.policy;
+        let tombstone = policy.tombstones.of(self.arrival.kind);
+        let to = To::Completed { nonce: self.nonce, answer: answer.clone(), retention: policy.retention, tombstone };
+        match self.transition(FromState::Unfinished, to).await? {
+            (Guarded::Done, now) => {
+                let expires = now.after(policy.retention);
+                let state = State::Completed {
+                    answer: answer.clone(),
+                    expires,
+                    tombstone_ms: tombstone.map(crate::clock::millis),
+                };
+                self.engine.cache.keep(Arc::new(self.entry(state, now)));
+                Ok(Recorded::Completed(expires))
+            }
+            (Guarded::Fenced, _) => {
+                self.keep_evidence(answer).await;
+                Ok(Recorded::Nothing)
+            }
+        }
+    }
+
+    async fn try_release(&self) -> Result<Recorded, CommitError> {
+        let release = Release { id: self.arrival.id, nonce: self.nonce, of: Released::FirstAttempt };
+        match self.engine.committer.release(release).await? {
+            (Guarded::Done, _) => Ok(Recorded::Released),
+            (Guarded::Fenced, _) => Ok(Recorded::Nothing),
+        }
+    }
+
+    async fn try_hold(&self) -> Result<Recorded, CommitError> {
+        let next_lookup = match &self.arrival.policy.on_unknown {
+            OnUnknown::Lookup(lookup) => Some(lookup.first),
+            OnUnknown::Hold | OnUnknown::Forward => None,
+        };
+        // Fenced: the rescuer was first, or somebody has settled it. Either way it is no longer ours to hold.
+        self.transition(FromState::InProgress, To::Unknown { next_lookup, lookups: 0 }).await?;
+        metrics::counter!("oncegate_unknown_total", "route" => self.arrival.policy.route.to_string()).increment(1);
+        Ok(Recorded::Unknown)
+    }
+
+    async fn transition(&self, from: FromState, to: To) -> Result<(Guarded, Timestamp), CommitError> {
+        let transition = Transition { id: self.arrival.id, nonce: self.nonce, from, to };
+        self.engine.committer.transition(transition).await
+    }
+
+    /// Somebody else has settled the entry: what the upstream really said is kept for a person.
+    async fn keep_evidence(&self, answer: &Answer) {
+        tracing::error!(entry = ?self.arrival.id, status = answer.status(), "late answer: the entry was settled otherwise before");
+        metrics::counter!("oncegate_fenced_completions_total").increment(1);
+        let evidence = match answer {
+            Answer::Response(response) => response.encode(),
+            Answer::StatusOnly(status) => StoredResponse {
+                status: http::StatusCode::from_u16(*status).unwrap_or_default(),
+                headers: http::HeaderMap::new(),
+                body: bytes::Bytes::new(),
+            }
+            .encode(),
+        };
+        if let Err(error) = self.engine.ledger.keep_evidence(self.arrival.id, evidence).await {
+            tracing::error!(entry = ?self.arrival.id, %error, "late answer could not be kept as evidence");
+        }
+    }
+
+    async fn read_until_told(&self) -> Option<Entry> {
+        let mut pause = Duration::from_millis(50);
+        loop {
+            match self.engine.ledger.read(self.arrival.id).await {
+                Ok((entry, _)) => return entry,
+                Err(error) => tracing::warn!(entry = ?self.arrival.id, %error, "row could not be read, trying again"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(SLOWEST_TRY);
+        }
+    }
+
+    /// Ends the flight and brings the mark in line with the record. The mark comes last: it is a hint, and
+    /// nobody waits for it.
+    async fn land(&mut self) {
+        let Some(flight) = self.flight.take() else { return };
+        drop(flight);
+        self.engine.align_mark(self.arrival.id, self.nonce).await;
+    }
+
+    fn entry(&self, state: State, now: Timestamp) -> Entry {
+        Entry {
+            id: self.arrival.id,
+            nonce: self.nonce,
+            origin: self.nonce,
+            attempt: self.number,
+            fingerprint: self.arrival.fingerprint,
+            state,
+            started_at: now,
+            changed_at: now,
+        }
+    }
+}
+
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        let Some(flight) = self.flight.take() else { return };
+        let left = Abandoned {
+            arrival: Arc::clone(&self.arrival),
+            flight,
+            number: self.number,
+            dispatched: Arc::clone(&self.dispatched),
+        };
+        tracing::error!(entry = ?left.arrival.id, "execution ended without an outcome");
+        self.engine.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+    }
+}
+
+impl Engine {
+    /// Makes the mark say what the cache knows: done, or nothing.
+    pub(super) async fn align_mark(&self, id: EntryId, nonce: Nonce) {
+        let done = self.cache.get(id).filter(|entry| entry.nonce == nonce).and_then(|entry| self.done_mark(&entry));
+        let result = match done {
+            Some((mark, ttl)) => self.marks.complete(id, &mark, ttl).await,
+            None => self.marks.release(id, nonce).await,
+        };
+        if let Err(error) = result {
+            tracing::debug!(entry = ?id, %error, "mark was left to expire");
+        }
+    }
+
+    fn done_mark(&self, entry: &Entry) -> Option<(Mark, Duration)> {
+        let State::Completed { answer, expires, .. } = &entry.state else { return None };
+        let response = match answer {
+            Answer::Response(response) if response.encoded_len() <= self.options.mark_response_limit => {
+                Some(response.encode())
+            }
+            Answer::Response(_) | Answer::StatusOnly(_) => None,
+        };
+        let state = MarkState::Completed { expires: *expires, response };
+        // A second less than the answer lives, so that no mark outlives its entry.
+        let ttl = expires.since(self.database_now()).saturating_sub(Duration::from_secs(1)).min(DONE_MARK);
+        (!ttl.is_zero()).then_some((Mark { nonce: entry.nonce, fingerprint: entry.fingerprint, state }, ttl))
+    }
+}

@@ -1,0 +1,205 @@
+//! Securing an entry: the mark first, since it is fast, then the durable claim, since it decides.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Engine;
+use super::arrive::{Arrival, PROCESSING_RETRY, Reason, Verdict};
+use super::flights::Flight;
+use super::ledger::{Claim, Claimed, FromState, Guarded, Release, Released, To, Transition};
+use super::marks::{Mark, MarkState, Reserved};
+use super::policy::OnUnknown;
+use super::settle::{Question, Settled};
+use crate::clock::Timestamp;
+use crate::committer::CommitError;
+use crate::entry::{Admission, Answer, Entry, Nonce, State, StoredResponse, admit};
+
+/// What securing came to.
+pub(super) enum Secured {
+    /// The row carries my nonce: I may execute, as attempt `number`.
+    Won {
+        /// Number of the attempt.
+        number: u32,
+    },
+    /// The row carries my nonce, but the mark says that the request completed before: the database lost a
+    /// commit (a failover to a replica that lacked it). I may not execute; the entry is to be held.
+    CommitLost,
+    /// I may not.
+    Told(Verdict),
+}
+
+/// What the mark says.
+enum Hint {
+    /// Nothing that the ledger need not be asked for.
+    Ask,
+    /// It is done, the answer is in the ledger.
+    AskForAnswer,
+    /// All there is to say.
+    Told(Verdict),
+}
+
+/// Claims in a row that find their entry gone or moved by somebody else. More means a storm of settling on
+/// one key; its client may come again.
+const CLAIM_TRIES: u32 = 8;
+
+impl Engine {
+    pub(super) async fn secure(&self, arrival: &Arrival, flight: &Flight) -> Secured {
+        let expected = match self.hint(arrival, flight).await {
+            Hint::Told(verdict) => return Secured::Told(verdict),
+            Hint::AskForAnswer => true,
+            Hint::Ask => false,
+        };
+        let secured = match self.claim(arrival, flight).await {
+            Ok(Secured::Won { number: 1 }) if expected => Secured::CommitLost,
+            Ok(secured) => secured,
+            Err(CommitError::Overloaded) => Secured::Told(Verdict::Unavailable(Reason::Overload)),
+            Err(error @ (CommitError::NotWritten(_) | CommitError::Unclear(_))) => {
+                tracing::warn!(entry = ?arrival.id, %error, "claim was not recorded");
+                Secured::Told(Verdict::Unavailable(Reason::Store))
+            }
+        };
+        if matches!(secured, Secured::Told(_)) {
+            flight.marked.store(false, Ordering::Relaxed);
+            self.align_mark(arrival.id, flight.nonce).await;
+        }
+        secured
+    }
+
+    /// Reserves the mark, or takes the hint of whoever has it. The fingerprints are compared here too: a
+    /// mismatch need not wait for the ledger.
+    async fn hint(&self, arrival: &Arrival, flight: &Flight) -> Hint {
+        let mark = Mark { nonce: flight.nonce, fingerprint: arrival.fingerprint, state: MarkState::InProgress };
+        match self.marks.reserve(arrival.id, &mark, self.options.mark_ttl).await {
+            Ok(Reserved::Acquired) => {
+                flight.marked.store(true, Ordering::Relaxed);
+                Hint::Ask
+            }
+            Ok(Reserved::Existing(mark)) => self.read_hint(arrival, mark),
+            Err(error) => {
+                tracing::debug!(entry = ?arrival.id, %error, "no mark: the ledger decides alone");
+                Hint::Ask
+            }
+        }
+    }
+
+    fn read_hint(&self, arrival: &Arrival, mark: Mark) -> Hint {
+        let MarkState::Completed { expires, response } = mark.state else {
+            return match self.compare(arrival, &mark.fingerprint) {
+                crate::entry::Comparison::Same => Hint::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY }),
+                crate::entry::Comparison::Differs => Hint::Told(Verdict::Mismatch),
+                crate::entry::Comparison::Incomparable => Hint::Ask,
+            };
+        };
+        if expires <= self.database_now() {
+            return Hint::Ask;
+        }
+        let Some(Ok(response)) = response.map(StoredResponse::decode) else { return Hint::AskForAnswer };
+        let state = State::Completed { answer: Answer::Response(Arc::new(response)), expires, tombstone_ms: None };
+        let unknown_here = Timestamp(0);
+        let entry = Entry {
+            id: arrival.id,
+            nonce: mark.nonce,
+            origin: mark.nonce,
+            attempt: 1,
+            fingerprint: mark.fingerprint,
+            state,
+            started_at: unknown_here,
+            changed_at: unknown_here,
+        };
+        match self.verdict(&entry, arrival, self.database_now()) {
+            Some(verdict) => {
+                self.cache.keep(Arc::new(entry));
+                Hint::Told(verdict)
+            }
+            None => Hint::Ask,
+        }
+    }
+
+    async fn claim(&self, arrival: &Arrival, flight: &Flight) -> Result<Secured, CommitError> {
+        for _ in 0..CLAIM_TRIES {
+            let claim = Claim {
+                id: arrival.id,
+                identity: arrival.identity.clone(),
+                nonce: flight.nonce,
+                instance: self.ownership.id(),
+                fingerprint: arrival.fingerprint,
+                route: arrival.policy.route.clone(),
+                context: Some(arrival.kind.to_context()),
+            };
+            let secured = match self.committer.claim(claim).await? {
+                (Claimed::Won, _) => Some(Secured::Won { number: 1 }),
+                (Claimed::Existing(entry), now) => self.act_on(arrival, flight, *entry, now).await?,
+                (Claimed::Busy, _) => Some(Secured::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY })),
+                (Claimed::NotAlive, _) => Some(Secured::Told(Verdict::Unavailable(Reason::Lease))),
+                (Claimed::Vanished, _) => None,
+            };
+            if let Some(secured) = secured {
+                return Ok(secured);
+            }
+        }
+        Err(CommitError::NotWritten("the entry kept changing under the claim".to_owned()))
+    }
+
+    /// Acts on the admission of a request whose key has an entry; `None`: the entry moved, claim again.
+    async fn act_on(
+        &self,
+        arrival: &Arrival,
+        flight: &Flight,
+        entry: Entry,
+        now: Timestamp,
+    ) -> Result<Option<Secured>, CommitError> {
+        match admit(&entry, self.compare(arrival, &entry.fingerprint), now) {
+            Admission::Held { nonce, .. } => self.act_on_held(arrival, flight, &entry, nonce, now).await,
+            Admission::Forgotten { nonce } => {
+                self.cache.forget(arrival.id);
+                self.committer.release(Release { id: arrival.id, nonce, of: Released::Forgotten }).await?;
+                Ok(None)
+            }
+            Admission::Replay { .. }
+            | Admission::NotKept { .. }
+            | Admission::Expired
+            | Admission::InProgress
+            | Admission::Mismatch
+            | Admission::Incomparable => {
+                let verdict = self.verdict(&entry, arrival, now);
+                self.cache.keep(Arc::new(entry));
+                Ok(verdict.map(Secured::Told))
+            }
+        }
+    }
+
+    async fn act_on_held(
+        &self,
+        arrival: &Arrival,
+        flight: &Flight,
+        entry: &Entry,
+        nonce: Nonce,
+        now: Timestamp,
+    ) -> Result<Option<Secured>, CommitError> {
+        match &arrival.policy.on_unknown {
+            OnUnknown::Hold => Ok(self.verdict(entry, arrival, now).map(Secured::Told)),
+            OnUnknown::Forward => {
+                let to = To::InProgress { nonce: flight.nonce, instance: self.ownership.id() };
+                let again = Transition { id: arrival.id, nonce, from: FromState::Unknown, to };
+                Ok(match self.committer.transition(again).await? {
+                    (Guarded::Done, _) => Some(Secured::Won { number: entry.attempt + 1 }),
+                    (Guarded::Fenced, _) => None,
+                })
+            }
+            OnUnknown::Lookup(lookup) => {
+                let question = Question {
+                    entry,
+                    identity: &arrival.identity,
+                    kind: arrival.kind,
+                    policy: &arrival.policy,
+                    lookup,
+                };
+                Ok(match self.look_up(question, now).await? {
+                    Settled::Completed(entry) => self.verdict(&entry, arrival, now).map(Secured::Told),
+                    Settled::Released | Settled::Moved => None,
+                    Settled::Still { retry_after } => Some(Secured::Told(Verdict::Held { retry_after })),
+                })
+            }
+        }
+    }
+}
