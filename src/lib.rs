@@ -1,7 +1,10 @@
 //! Oncegate makes payment-style requests safe to send twice.
 
+pub mod auth;
 pub mod clock;
 pub mod committer;
 pub mod engine;
 pub mod entry;
+pub mod http;
 pub mod problem;
+pub mod upstream;

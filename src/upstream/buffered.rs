@@ -1,0 +1,58 @@
+//! The body of a guarded request: in memory, and a witness of how far the connection has got.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::Method;
+use http_body::{Frame, SizeHint};
+
+/// A body of known length that notes when the connection first asks for it.
+#[derive(Debug)]
+pub(super) struct Buffered {
+    data: Option<Bytes>,
+    taken: Arc<AtomicBool>,
+}
+
+/// Says whether the connection has asked for the body.
+#[derive(Debug)]
+pub(super) struct Witness(Arc<AtomicBool>);
+
+impl Witness {
+    pub(super) fn body_taken(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Buffered {
+    /// An empty body of a method that usually has one is a body of length zero: it is announced with
+    /// `Content-Length: 0`, which some servers insist on, and it can be asked for.
+    pub(super) fn new(method: &Method, data: Bytes) -> (Self, Witness) {
+        let taken = Arc::new(AtomicBool::new(false));
+        let bodiless = data.is_empty() && !matches!(*method, Method::POST | Method::PUT | Method::PATCH);
+        let data = (!bodiless).then_some(data);
+        (Self { data, taken: Arc::clone(&taken) }, Witness(taken))
+    }
+}
+
+impl http_body::Body for Buffered {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.taken.store(true, Ordering::Release);
+        let data = self.data.take().filter(|data| !data.is_empty());
+        Poll::Ready(data.map(|data| Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.data.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.data.as_ref().map_or(0, |data| data.len() as u64))
+    }
+}

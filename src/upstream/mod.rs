@@ -1,0 +1,34 @@
+//! Forwards one request to the service behind us and says what is known of it afterwards.
+//!
+//! The only question that matters here is *may the upstream have acted?* An answer from [`Upstream::send`]
+//! is one of three:
+//!
+//! | [`Exchange`] | what is known | what may follow |
+//! |---|---|---|
+//! | `NotSent` | it certainly has not acted | the same key may run again |
+//! | `Lost` | it may or may not have acted | held until settled |
+//! | `Answered` | it has said so | [`classify()`] decides by the status |
+//!
+//! What counts as proof that nothing was sent is in [`failure`]; all else is `Lost`.
+//!
+//! Requests of routes without a policy go through [`Upstream::forward_streaming`] instead: bodies flow both
+//! ways as they come, with trailers and upgrades.
+
+pub mod answer;
+mod buffered;
+pub mod classify;
+mod connector;
+mod exchange;
+pub mod failure;
+mod options;
+pub(crate) mod pieces;
+mod splice;
+mod streaming;
+mod targets;
+
+pub use answer::{Reading, read_answer};
+pub use classify::{Class, OutcomeRules, Statuses, classify};
+pub use exchange::{Exchange, Upstream};
+pub use failure::{Failure, Reason};
+pub use options::{InvalidUpstream, UpstreamOptions};
+pub use streaming::StreamFailure;
