@@ -7,4 +7,5 @@ pub mod engine;
 pub mod entry;
 pub mod http;
 pub mod problem;
+pub mod routing;
 pub mod upstream;
