@@ -228,19 +228,43 @@ impl Situation {
         const NOTHING: &str = "Nothing was executed.";
         const CUT: &str = "Nothing was executed. The same request with the same key is safe to send again, whole.";
         let (slug, status, title, detail, retry) = match self {
-            Self::Unauthenticated => ("unauthenticated", StatusCode::UNAUTHORIZED, "Credentials are missing or not valid", NOTHING, Retry::No),
-            Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "The credentials do not allow this operation", NOTHING, Retry::No),
+            Self::Unauthenticated => (
+                "unauthenticated",
+                StatusCode::UNAUTHORIZED,
+                "Credentials are missing or not valid",
+                NOTHING,
+                Retry::No,
+            ),
+            Self::Forbidden => {
+                ("forbidden", StatusCode::FORBIDDEN, "The credentials do not allow this operation", NOTHING, Retry::No)
+            }
             Self::NoRoute => ("no-route", StatusCode::NOT_FOUND, "Nothing is served at this path", NOTHING, Retry::No),
-            Self::MethodNotAllowed => {
-                ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "The path is served for other methods", NOTHING, Retry::No)
+            Self::MethodNotAllowed => (
+                "method-not-allowed",
+                StatusCode::METHOD_NOT_ALLOWED,
+                "The path is served for other methods",
+                NOTHING,
+                Retry::No,
+            ),
+            Self::BodyTimeout => {
+                ("body-timeout", StatusCode::REQUEST_TIMEOUT, "The request's body came too slowly", CUT, Retry::SameKey)
             }
-            Self::BodyTimeout => ("body-timeout", StatusCode::REQUEST_TIMEOUT, "The request's body came too slowly", CUT, Retry::SameKey),
-            Self::BodyTooLarge => ("body-too-large", StatusCode::PAYLOAD_TOO_LARGE, "The request's body is too large", NOTHING, Retry::No),
-            Self::HeadTooLarge => {
-                ("head-too-large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "The request's header is too large", NOTHING, Retry::No)
+            Self::BodyTooLarge => {
+                ("body-too-large", StatusCode::PAYLOAD_TOO_LARGE, "The request's body is too large", NOTHING, Retry::No)
             }
-            Self::UriTooLong => ("uri-too-long", StatusCode::URI_TOO_LONG, "The request's address is too long", NOTHING, Retry::No),
-            _ => ("bad-request", StatusCode::BAD_REQUEST, "The request can't be read without doubt", CUT, Retry::SameKey),
+            Self::HeadTooLarge => (
+                "head-too-large",
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "The request's header is too large",
+                NOTHING,
+                Retry::No,
+            ),
+            Self::UriTooLong => {
+                ("uri-too-long", StatusCode::URI_TOO_LONG, "The request's address is too long", NOTHING, Retry::No)
+            }
+            _ => {
+                ("bad-request", StatusCode::BAD_REQUEST, "The request can't be read without doubt", CUT, Retry::SameKey)
+            }
         };
         Facts { slug, status, title, detail, retry, proxy_error: "http_request_error" }
     }
@@ -336,7 +360,9 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Ok(value) = HeaderValue::try_from(format!("oncegate; error={}", self.proxy_error.unwrap_or(facts.proxy_error))) {
+        if let Ok(value) =
+            HeaderValue::try_from(format!("oncegate; error={}", self.proxy_error.unwrap_or(facts.proxy_error)))
+        {
             headers.insert(PROXY_STATUS.clone(), value);
         }
         if let Some(after) = self.retry_after {
