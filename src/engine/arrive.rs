@@ -181,7 +181,7 @@ impl Engine {
     }
 
     /// What the cache knows.
-    fn known(&self, arrival: &Arrival) -> Option<Verdict> {
+    pub(super) fn known(&self, arrival: &Arrival) -> Option<Verdict> {
         let entry = self.cache.get(arrival.id)?;
         let verdict = self.verdict(&entry, arrival, self.database_now());
         if matches!(verdict, None | Some(Verdict::Expired)) {
@@ -206,7 +206,7 @@ impl Engine {
         }
     }
 
-    fn about_flight(&self, arrival: &Arrival, flight: &Flight) -> Verdict {
+    pub(super) fn about_flight(&self, arrival: &Arrival, flight: &Flight) -> Verdict {
         match self.compare(arrival, &flight.fingerprint) {
             Comparison::Same => Verdict::InProgress { retry_after: PROCESSING_RETRY },
             Comparison::Differs => Verdict::Mismatch,

@@ -13,6 +13,7 @@ mod housekeeping;
 pub mod instances;
 pub mod ledger;
 pub mod marks;
+mod observe;
 mod ownership;
 pub mod policy;
 mod record;

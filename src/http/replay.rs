@@ -66,13 +66,24 @@ mod tests {
     fn what_belongs_to_one_exchange_is_not_stored_and_the_rest_is_in_order() {
         let mut headers = HeaderMap::new();
         let dropped = [
-            "date", "set-cookie", "www-authenticate", "x-request-id", "ratelimit", "ratelimit-policy", "x-ratelimit-remaining",
-            "access-control-allow-origin", "server", "content-length", "x-secret",
+            "date",
+            "set-cookie",
+            "www-authenticate",
+            "x-request-id",
+            "ratelimit",
+            "ratelimit-policy",
+            "x-ratelimit-remaining",
+            "access-control-allow-origin",
+            "server",
+            "content-length",
+            "x-secret",
         ];
         for name in dropped {
             headers.insert(name, HeaderValue::from_static("1"));
         }
-        for (name, value) in [("location", "/p/1"), ("etag", "\"1\""), ("link", "</a>"), ("link", "</b>"), ("content-type", "text/x")] {
+        for (name, value) in
+            [("location", "/p/1"), ("etag", "\"1\""), ("link", "</a>"), ("link", "</b>"), ("content-type", "text/x")]
+        {
             headers.append(name, HeaderValue::from_static(value));
         }
         let excluded = [HeaderName::from_static("x-secret")];

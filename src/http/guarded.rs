@@ -1,0 +1,233 @@
+//! A guarded request: who sends it, its key, what it means, and then the engine.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Request, Response};
+
+use super::body::{self, BodyError};
+use super::gateway::Inner;
+use super::outgoing::{IDEMPOTENCY_KEY, Outgoing};
+use super::reply::Caller;
+use super::route::{Concurrent, Guard, Keyless, Mode, Route};
+use super::{hop_by_hop, preference, reply};
+use crate::auth::AuthError;
+use crate::engine::policy::KeyKind;
+use crate::engine::{Arrival, Arrived, Reason};
+use crate::entry::fingerprint::{self, Meaning};
+use crate::entry::source::{ResolvedKey, Sent};
+use crate::entry::{Answer, Identity, Key, KeyError, Outcome, Scope};
+use crate::problem::{Problem, Situation};
+use crate::upstream::{Class, classify};
+
+/// A guarded request on its way in.
+pub(super) struct Guarded<'a> {
+    pub(super) gateway: &'a Inner,
+    pub(super) route: &'a Arc<Route>,
+    pub(super) guard: &'a Arc<Guard>,
+    pub(super) params: &'a [(&'a str, Cow<'a, str>)],
+    pub(super) caller: &'a Caller,
+}
+
+impl Guarded<'_> {
+    /// Answers the request.
+    pub(super) async fn answer(self, parts: Parts, body: Body) -> Response<Body> {
+        if Inner::observes(self.guard) {
+            return self.observe(parts, body).await;
+        }
+        match self.admit(parts, body).await {
+            Ok(response) => response,
+            Err(problem) => self.caller.refuse(problem),
+        }
+    }
+
+    async fn admit(&self, parts: Parts, body: Body) -> Result<Response<Body>, Problem> {
+        let scope = self.scope(&parts.headers)?;
+        let header = header_key(&parts.headers).map_err(key_problem)?;
+        let body =
+            body::read(body, self.gateway.body).await.map_err(|error| body_problem(error, self.gateway.body.bytes))?;
+        let Some(key) = self.key(&parts, header.as_ref(), &body)? else {
+            return match self.guard.keyless {
+                Keyless::Refused => Err(Problem::new(Situation::KeyMissing)),
+                Keyless::Passed => Ok(self.pass(parts, body).await),
+            };
+        };
+        if !self.guard.identity.holds() {
+            let because = "What makes two requests the same one was configured otherwise before; an operator must accept the change (oncegate identity accept).";
+            return Err(Problem::new(Situation::Unavailable).because(because).retry_after(Duration::from_secs(60)));
+        }
+        let preferred = preference::wait(&parts.headers, self.guard.longest_wait);
+        let arrival = self.arrival(&parts, &body, scope, &key, self.wait(preferred));
+        if self.guard.mode == Mode::ReplayOnly {
+            return self.replay_only(&arrival, &key.key).await;
+        }
+        let arrived = self.gateway.engine.arrive(arrival, self.outgoing(parts, body, key.key.clone())).await;
+        self.count(&arrived);
+        Ok(self.caller.tell(&key.key, arrived, preferred))
+    }
+
+    /// Authorisation comes first, on every arrival: who lost the right does not get the old answer.
+    fn scope(&self, headers: &HeaderMap) -> Result<Scope, Problem> {
+        let principal =
+            self.gateway.authenticator.authenticate(self.caller.peer.addr.ip(), headers).map_err(auth_problem)?;
+        principal.scope(self.guard.scope).map_err(auth_problem)
+    }
+
+    fn key(&self, parts: &Parts, header: Option<&Key>, body: &Bytes) -> Result<Option<ResolvedKey>, Problem> {
+        let sent = Sent { header, path: self.params, query: parts.uri.query(), body: Some(body) };
+        self.guard.sources.resolve(&sent).map_err(|error| match error {
+            crate::entry::source::SourceError::Ambiguous(_) => {
+                Problem::new(Situation::BadRequest).because(format!("{error}."))
+            }
+            crate::entry::source::SourceError::Invalid(..) => {
+                Problem::new(Situation::KeyInvalid).because(format!("{error}."))
+            }
+        })
+    }
+
+    fn arrival(&self, parts: &Parts, body: &Bytes, scope: Scope, key: &ResolvedKey, wait: Duration) -> Arrival {
+        let identity = Identity { namespace: self.guard.policy.namespace.clone(), scope, key: key.key.clone() };
+        let said = fingerprint::Parts {
+            method: &parts.method,
+            path: parts.uri.path(),
+            query: parts.uri.query(),
+            headers: &parts.headers,
+            body: body.clone(),
+        };
+        let meaning = Meaning::of(said, &self.guard.rules);
+        Arrival {
+            id: identity.id(),
+            identity,
+            fingerprint: self.gateway.engine.secrets().fingerprint(&meaning),
+            meaning,
+            kind: if key.business { KeyKind::Business } else { KeyKind::Header },
+            policy: Arc::clone(&self.guard.policy),
+            wait,
+        }
+    }
+
+    fn wait(&self, preferred: Option<Duration>) -> Duration {
+        match (preferred, self.guard.concurrent) {
+            (Some(preferred), _) => preferred,
+            (None, Concurrent::Wait) => self.guard.longest_wait,
+            (None, Concurrent::Processing) => Duration::ZERO,
+        }
+    }
+
+    fn outgoing(
+        &self,
+        mut parts: Parts,
+        body: Bytes,
+        key: Key,
+    ) -> impl FnOnce(
+        crate::engine::Attempt,
+    ) -> futures_util::future::BoxFuture<'static, crate::engine::Executed<super::outgoing::Reply>>
+    + Send
+    + 'static {
+        let (route, guard, peer) = (Arc::clone(self.route), Arc::clone(self.guard), self.caller.peer.clone());
+        hop_by_hop::strip(&mut parts.headers);
+        self.gateway.prepare(&mut parts, &peer);
+        parts.extensions.clear();
+        move |attempt| Box::pin(Outgoing { route, guard, key, parts, body }.execute(attempt))
+    }
+
+    /// A route that is switched to replays tells what is known and refuses what is new.
+    async fn replay_only(&self, arrival: &Arrival, key: &Key) -> Result<Response<Body>, Problem> {
+        match self.gateway.engine.peek(arrival).await {
+            Ok(Some(verdict)) => Ok(self.caller.tell(key, Arrived::Told(verdict), None)),
+            Ok(None) => Err(Problem::new(Situation::RoutePaused).retry_after(Duration::from_secs(60))),
+            Err(error) => {
+                tracing::warn!(%error, "entry could not be read");
+                Err(reply::unavailable(Reason::Store))
+            }
+        }
+    }
+
+    /// Forwards a request that has no key, and needs none.
+    async fn pass(&self, parts: Parts, body: Bytes) -> Response<Body> {
+        self.gateway.pass(self.route, Request::from_parts(parts, Body::from(body)), self.caller).await
+    }
+
+    /// Forwards the request as if there were no guard, and lets the engine follow what it would have done.
+    async fn observe(&self, parts: Parts, body: Body) -> Response<Body> {
+        let length = http_body::Body::size_hint(&body).exact();
+        if length.is_none_or(|length| length > self.gateway.body.bytes as u64) {
+            // Reading it in order to observe it would alter what happens to it.
+            return self.gateway.pass(self.route, Request::from_parts(parts, body), self.caller).await;
+        }
+        let body = match body::read(body, self.gateway.body).await {
+            Ok(body) => body,
+            Err(error) => return self.caller.refuse(body_problem(error, self.gateway.body.bytes)),
+        };
+        let Some(arrival) = self.observed(&parts, &body) else { return self.pass(parts, body).await };
+        let outcome = self.gateway.engine.observe(arrival);
+        let response = self.pass(parts, body).await;
+        let status = response.status();
+        let answer = match classify(status, &self.guard.outcomes, 1) {
+            Class::Completed => Outcome::Completed(Answer::StatusOnly(status.as_u16())),
+            Class::NotExecuted => Outcome::NotExecuted,
+            Class::Unknown => Outcome::Unknown,
+        };
+        // Nobody follows a request that was a duplicate.
+        drop(outcome.send(answer));
+        response
+    }
+
+    fn observed(&self, parts: &Parts, body: &Bytes) -> Option<Arrival> {
+        let scope = self.scope(&parts.headers).ok()?;
+        let header = header_key(&parts.headers).ok()?;
+        let key = self.key(parts, header.as_ref(), body).ok()??;
+        Some(self.arrival(parts, body, scope, &key, Duration::ZERO))
+    }
+
+    fn count<A>(&self, arrived: &Arrived<A>) {
+        let admission = match arrived {
+            Arrived::Executed { .. } => "execute",
+            Arrived::Told(verdict) => verdict.name(),
+        };
+        metrics::counter!("oncegate_requests_total", "route" => self.route.name.to_string(), "admission" => admission)
+            .increment(1);
+    }
+}
+
+/// The key of the header, if it was sent. Two lines are refused: which one the upstream would take is
+/// anybody's guess.
+fn header_key(headers: &HeaderMap) -> Result<Option<Key>, KeyError> {
+    let mut lines = headers.get_all(&IDEMPOTENCY_KEY).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => Ok(None),
+        (Some(line), None) => Key::from_header(line.as_bytes()).map(Some),
+        (Some(_), Some(_)) => Err(KeyError::Several),
+    }
+}
+
+fn key_problem(error: KeyError) -> Problem {
+    Problem::new(Situation::KeyInvalid).because(format!("{}.", capitalised(&error.to_string())))
+}
+
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn auth_problem(error: AuthError) -> Problem {
+    let situation = match error {
+        AuthError::UntrustedPeer | AuthError::NoSubject => Situation::Unauthenticated,
+        AuthError::NoTenant | AuthError::Scope(_) => Situation::Forbidden,
+    };
+    Problem::new(situation).because(error.to_string())
+}
+
+fn body_problem(error: BodyError, limit: usize) -> Problem {
+    match error {
+        BodyError::TooLarge => {
+            Problem::new(Situation::BodyTooLarge).because(format!("At most {limit} bytes are taken."))
+        }
+        BodyError::TimedOut => Problem::new(Situation::BodyTimeout),
+        BodyError::Cut => Problem::new(Situation::BadRequest).because("Its body was cut short."),
+    }
+}

@@ -1,0 +1,139 @@
+//! A route at run time: where its requests go, and what guards them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::HeaderName;
+
+use crate::auth::ScopeKind;
+use crate::engine::Policy;
+use crate::entry::fingerprint::Rules;
+use crate::entry::{EntryId, Key, source::KeySources};
+use crate::upstream::{OutcomeRules, Upstream};
+
+/// A route at run time.
+#[derive(Debug)]
+pub struct Route {
+    /// What logs and metrics call it.
+    pub name: Box<str>,
+    /// Where its requests go.
+    pub upstream: Upstream,
+    /// What makes them safe to send twice; without it they pass through.
+    pub guard: Option<Arc<Guard>>,
+}
+
+/// What makes a route's requests safe to send twice.
+#[derive(Debug)]
+pub struct Guard {
+    /// What it wants of the engine.
+    pub policy: Arc<Policy>,
+    /// Where the key comes from.
+    pub sources: KeySources,
+    /// What a request without a key comes to.
+    pub keyless: Keyless,
+    /// Whose the keys are.
+    pub scope: ScopeKind,
+    /// What a retry is told while the first request runs, unless it prefers otherwise.
+    pub concurrent: Concurrent,
+    /// The longest that a retry may wait.
+    pub longest_wait: Duration,
+    /// The key that the upstream sees.
+    pub forward_key: ForwardKey,
+    /// How it is spelled.
+    pub forward_format: ForwardFormat,
+    /// Whether the guard decides.
+    pub mode: Mode,
+    /// The largest answer kept, in bytes of its body.
+    pub response_limit: usize,
+    /// What counts as the same request.
+    pub rules: Rules,
+    /// What the upstream's statuses mean.
+    pub outcomes: OutcomeRules,
+    /// How long the upstream may take.
+    pub timeout: Duration,
+    /// How long a timed-out answer's body may still take.
+    pub late_window: Duration,
+    /// Fields that a replay leaves out.
+    pub excluded: Vec<HeaderName>,
+    /// Whether what gives its requests their identity is what the store has on record.
+    pub identity: IdentityCheck,
+}
+
+/// What a request without a key comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keyless {
+    /// It is refused.
+    Refused,
+    /// It passes through unguarded.
+    Passed,
+}
+
+/// What a retry is told while the first request runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concurrent {
+    /// That it does, at once.
+    Processing,
+    /// The answer, if it comes in time.
+    Wait,
+}
+
+/// The key that the upstream sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForwardKey {
+    /// The digest of namespace, scope and key.
+    Derived,
+    /// The client's own.
+    Raw,
+}
+
+/// How the forwarded key is spelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForwardFormat {
+    /// Unquoted.
+    Bare,
+    /// As an RFC 9651 string.
+    Quoted,
+}
+
+/// Whether a guard decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It does.
+    Enforce,
+    /// It decides and counts, and alters nothing.
+    Observe,
+    /// It only replays.
+    ReplayOnly,
+}
+
+/// Whether the store's record of a namespace's identity is this process's. Shared by the namespace's
+/// routes, and set right by an operator while the process runs.
+#[derive(Debug, Clone, Default)]
+pub struct IdentityCheck(Arc<AtomicBool>);
+
+impl IdentityCheck {
+    /// Whether requests may be given an identity.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Notes what the store says.
+    pub fn set(&self, holds: bool) {
+        self.0.store(holds, Ordering::Release);
+    }
+}
+
+impl Guard {
+    /// The `Idempotency-Key` that the upstream gets.
+    #[must_use]
+    pub fn forwarded_key(&self, key: &Key, id: EntryId) -> String {
+        match (self.forward_key, self.forward_format) {
+            (ForwardKey::Derived, ForwardFormat::Bare) => id.to_hex(),
+            (ForwardKey::Derived, ForwardFormat::Quoted) => format!("\"{}\"", id.to_hex()),
+            (ForwardKey::Raw, ForwardFormat::Bare) => key.to_bare(),
+            (ForwardKey::Raw, ForwardFormat::Quoted) => key.to_structured(),
+        }
+    }
+}
