@@ -33,7 +33,7 @@ pub enum KeySourceError {
     /// A body source with a bad pointer.
     #[error("key source {0:?}: {1}")]
     Pointer(String, PointerError),
-    /// The whole body can't be a key.
+    /// No name after the colon; the whole body can't be a key either.
     #[error("key source {0:?} names nothing")]
     Nameless(String),
     /// No alternative, or one without a source.
