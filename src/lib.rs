@@ -8,4 +8,5 @@ pub mod entry;
 pub mod http;
 pub mod problem;
 pub mod routing;
+pub mod storage;
 pub mod upstream;

@@ -10,6 +10,7 @@ mod cache;
 mod execute;
 mod flights;
 mod housekeeping;
+pub mod identities;
 pub mod instances;
 pub mod ledger;
 pub mod marks;

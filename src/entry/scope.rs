@@ -45,6 +45,17 @@ impl Scope {
     pub fn subject(subject: &str) -> Result<Self, ScopeError> {
         owner(subject).map(Self::Subject)
     }
+
+    /// A scope as the store has it; `None` if no version of this crate has spelled it so.
+    #[must_use]
+    pub fn from_stored(spelling: &str) -> Option<Self> {
+        match spelling.split_once(':') {
+            None => (spelling == "global").then_some(Self::Global),
+            Some(("tenant", tenant)) => Self::tenant(tenant).ok(),
+            Some(("subject", subject)) => Self::subject(subject).ok(),
+            Some(_) => None,
+        }
+    }
 }
 
 fn owner(name: &str) -> Result<Box<str>, ScopeError> {
@@ -78,6 +89,14 @@ mod tests {
         let subject = Scope::subject("acme").unwrap();
         assert_ne!(tenant.to_string(), subject.to_string());
         assert_ne!(Scope::subject("global").unwrap().to_string(), Scope::Global.to_string());
+    }
+
+    #[test]
+    fn the_stored_spelling_is_read_back() {
+        for scope in [Scope::Global, Scope::tenant("a:b").unwrap(), Scope::subject("global").unwrap()] {
+            assert_eq!(Scope::from_stored(&scope.to_string()), Some(scope));
+        }
+        assert_eq!(Scope::from_stored("team:acme"), None);
     }
 
     #[test]

@@ -1,0 +1,94 @@
+//! Rows of the ledger read back as entries.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::clock::Timestamp;
+use crate::engine::ledger::DueLookup;
+use crate::entry::{Entry, EntryId, Fingerprint, Identity, InstanceId, Kept, Key, Namespace, Nonce, Scope};
+use crate::entry::{State, StoredResponse};
+use crate::storage::conn::{Row, unreadable};
+
+/// A row's state as stored.
+pub(super) mod stored {
+    pub(in crate::storage) const IN_PROGRESS: i64 = 1;
+    pub(in crate::storage) const UNKNOWN: i64 = 2;
+    pub(in crate::storage) const COMPLETED: i64 = 3;
+    pub(in crate::storage) const TOMBSTONE: i64 = 4;
+}
+
+/// What [`read`] reads, in its order.
+pub(super) const COLUMNS: &str = "e.id, e.nonce, e.origin, e.attempt, e.fingerprint, e.state, e.instance, e.status, \
+                                  e.response, e.tombstone_ms, e.lookups, e.started_at, e.changed_at, e.due_at";
+
+/// What [`read_due`] reads after [`COLUMNS`].
+pub(super) const DUE_COLUMNS: &str = "e.namespace, e.scope, e.idempotency_key, e.route, e.context";
+
+const DUE_AT: usize = 13;
+
+/// An entry from a row that has [`COLUMNS`] first.
+pub(super) fn read(row: &Row) -> sqlx::Result<Entry> {
+    let fingerprint = row.bytes(4)?;
+    Ok(Entry {
+        id: EntryId(row.array(0)?),
+        nonce: Nonce(row.array(1)?),
+        origin: Nonce(row.array(2)?),
+        attempt: small(row, 3)?,
+        fingerprint: Fingerprint::decode(&fingerprint).ok_or_else(|| unreadable(4, "no fingerprint"))?,
+        state: state(row)?,
+        started_at: Timestamp(row.int(11)?),
+        changed_at: Timestamp(row.int(12)?),
+    })
+}
+
+/// A due lookup from a row that has [`COLUMNS`], then [`DUE_COLUMNS`].
+pub(super) fn read_due(row: &Row) -> sqlx::Result<DueLookup> {
+    const FIRST: usize = DUE_AT + 1;
+    let scope = row.text(FIRST + 1)?;
+    let identity = Identity {
+        namespace: Namespace::from_stored(&row.text(FIRST)?),
+        scope: Scope::from_stored(&scope).ok_or_else(|| unreadable(FIRST + 1, "no scope"))?,
+        key: Key::from_business(&row.text(FIRST + 2)?).map_err(|error| unreadable(FIRST + 2, error))?,
+    };
+    Ok(DueLookup {
+        entry: read(row)?,
+        identity,
+        route: row.text(FIRST + 3)?.into(),
+        context: row.maybe_bytes(FIRST + 4)?.map(Bytes::from),
+    })
+}
+
+fn state(row: &Row) -> sqlx::Result<State> {
+    let due_at = row.maybe_int(DUE_AT)?.map(Timestamp);
+    match row.int(5)? {
+        stored::IN_PROGRESS => Ok(State::InProgress { instance: InstanceId(row.array(6)?) }),
+        stored::UNKNOWN => Ok(State::Unknown { next_lookup: due_at, lookups: small(row, 10)? }),
+        stored::COMPLETED => Ok(State::Completed {
+            answer: answer(row)?,
+            expires: due_at.ok_or_else(|| unreadable(DUE_AT, "completed without an end"))?,
+            tombstone_ms: row.maybe_int(9)?,
+        }),
+        stored::TOMBSTONE => Ok(State::Tombstone { until: due_at }),
+        other => Err(unreadable(5, format!("a state {other} of some other version"))),
+    }
+}
+
+/// What is left of the answer. One that can't be read counts as not kept: the request happened, and nothing
+/// must make it happen again.
+fn answer(row: &Row) -> sqlx::Result<Kept> {
+    let status = small(row, 7)?;
+    let Some(response) = row.maybe_bytes(8)? else { return Ok(Kept::StatusOnly(status)) };
+    match StoredResponse::decode(response.into()) {
+        Ok(response) => Ok(Kept::Response(Arc::new(response))),
+        Err(error) => {
+            tracing::error!(%error, "a stored response can't be read and counts as not kept");
+            Ok(Kept::StatusOnly(status))
+        }
+    }
+}
+
+fn small<T: TryFrom<i64>>(row: &Row, column: usize) -> sqlx::Result<T> {
+    let value = row.int(column)?;
+    T::try_from(value).map_err(|_| unreadable(column, format!("{value} is out of range")))
+}

@@ -1,0 +1,116 @@
+//! The ledger in a database: the contract of [`crate::engine::ledger`], each statement once.
+
+mod change;
+mod claim;
+mod entry;
+mod release;
+mod rows;
+mod sweep;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+use super::Store;
+use super::conn::Conn;
+use super::error::classify;
+use super::text::Statement;
+use super::transaction::{Transaction, TxConnection, within};
+use crate::clock::Timestamp;
+use crate::engine::ledger::{Applied, Batch, DueLookup, Guarded, Ledger, Reaped, StoreError, Transition};
+use crate::entry::{Entry, EntryId, InstanceId, Nonce};
+
+/// A row in any case, so that the time comes along.
+static READ: Statement = Statement::new(|dialect, _| {
+    let (columns, now) = (entry::COLUMNS, dialect.now());
+    format!("SELECT {columns}, {now} FROM (SELECT 1 AS one) AS t LEFT JOIN entries AS e ON e.id = ?")
+});
+
+const READ_NOW: usize = 14;
+
+static NOW: Statement = Statement::new(|dialect, _| format!("SELECT {}", dialect.now()));
+
+static KEEP_EVIDENCE: Statement =
+    Statement::new(|_, _| "UPDATE entries SET evidence = ? WHERE id = ? AND evidence IS NULL".to_owned());
+
+/// "A row is locked" is [`StoreError::Locked`] for the whole batch: nothing tells which row it was. The
+/// committer finds it by halving the batch, and answers `Busy` for it.
+impl Ledger for Store {
+    fn apply<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<Applied, StoreError>> {
+        Box::pin(async move {
+            let mut transaction = self.begin().await?;
+            let work = within(self.statement_timeout, write(&mut transaction, batch)).await;
+            transaction.end(work).await
+        })
+    }
+
+    fn read(&self, id: EntryId) -> BoxFuture<'_, Result<(Option<Entry>, Timestamp), StoreError>> {
+        Box::pin(async move {
+            let rows = self.query(&READ, &[(&id.0).into()]).await?;
+            let row = rows.first().ok_or(sqlx::Error::RowNotFound).map_err(|error| classify(&error))?;
+            let read = || {
+                let now = Timestamp(row.int(READ_NOW)?);
+                let is_absent = row.maybe_bytes(0)?.is_none();
+                sqlx::Result::Ok((if is_absent { None } else { Some(entry::read(row)?) }, now))
+            };
+            read().map_err(|error| classify(&error))
+        })
+    }
+
+    fn keep_evidence(&self, id: EntryId, evidence: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.execute(&KEEP_EVIDENCE, &[evidence.as_ref().into(), (&id.0).into()]).await?;
+            Ok(())
+        })
+    }
+
+    fn due_lookups(&self, limit: u32) -> BoxFuture<'_, Result<Vec<DueLookup>, StoreError>> {
+        Box::pin(sweep::due_lookups(self, limit))
+    }
+
+    fn orphan(&self, limit: u32) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(sweep::orphan(self, limit))
+    }
+
+    fn in_progress(
+        &self,
+        instance: InstanceId,
+        age: Duration,
+        limit: u32,
+    ) -> BoxFuture<'_, Result<Vec<(EntryId, Nonce)>, StoreError>> {
+        Box::pin(sweep::in_progress(self, instance, age, limit))
+    }
+
+    fn reap(&self, limit: u32) -> BoxFuture<'_, Result<Reaped, StoreError>> {
+        Box::pin(sweep::reap(self, limit))
+    }
+}
+
+async fn write(transaction: &mut Transaction<'_>, batch: &Batch) -> sqlx::Result<Applied> {
+    let (now, limit) = (transaction.now, transaction.statement_limit);
+    let mut conn = transaction.conn();
+    let transitions = change::apply(&mut conn, limit, now, &batch.transitions).await?;
+    let releases = release::apply(&mut conn, now, &batch.releases).await?;
+    let claims = claim::apply(&mut conn, limit, now, &batch.claims).await?;
+    Ok(Applied { now, transitions, releases, claims })
+}
+
+/// Applies `transition` inside the transaction that the caller has open on `conn`: it commits or rolls back
+/// with the caller's own rows. Make it the last statement, since it holds the entry's row until the commit.
+///
+/// # Errors
+/// If the database can't be asked. Nothing is committed or rolled back here either way; on PostgreSQL the
+/// caller's transaction can then only roll back.
+pub async fn apply_on(conn: &mut impl TxConnection, transition: &Transition) -> Result<Guarded, StoreError> {
+    let mut conn = conn.as_conn();
+    let guarded = apply_one(&mut conn, transition).await.map_err(|error| classify(&error))?;
+    Ok(guarded)
+}
+
+async fn apply_one(conn: &mut Conn<'_>, transition: &Transition) -> sqlx::Result<Guarded> {
+    let rows = conn.query(NOW.text(conn.dialect(), 1), &[]).await?;
+    let now = Timestamp(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?);
+    let guarded = change::apply(conn, usize::MAX, now, std::slice::from_ref(transition)).await?;
+    Ok(guarded.first().copied().unwrap_or(Guarded::Fenced))
+}

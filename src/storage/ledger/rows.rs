@@ -1,0 +1,81 @@
+//! What the three kinds of writes share.
+
+use std::collections::HashMap;
+
+use super::entry;
+use crate::entry::{Entry, EntryId, Nonce};
+use crate::storage::conn::{Conn, Row};
+use crate::storage::dialect::MAX_ROWS;
+use crate::storage::text::Statement;
+use crate::storage::value::Value;
+
+static PEEK: Statement = Statement::new(|dialect, size| {
+    format!("SELECT e.id, e.nonce, e.origin, e.state FROM entries AS e WHERE e.id{}", dialect.among(size))
+});
+
+static READ: Statement = Statement::new(|dialect, size| {
+    format!("SELECT {} FROM entries AS e WHERE e.id{}", entry::COLUMNS, dialect.among(size))
+});
+
+/// What decides about a write that did not hit: no answers are loaded for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peek {
+    pub(super) nonce: Nonce,
+    pub(super) origin: Nonce,
+    pub(super) state: i64,
+}
+
+pub(super) async fn peek(
+    conn: &mut Conn<'_>,
+    ids: impl IntoIterator<Item = EntryId>,
+) -> sqlx::Result<HashMap<EntryId, Peek>> {
+    let mut found = HashMap::new();
+    for row in among(conn, &PEEK, ids).await? {
+        let peek = Peek { nonce: Nonce(row.array(1)?), origin: Nonce(row.array(2)?), state: row.int(3)? };
+        found.insert(EntryId(row.array(0)?), peek);
+    }
+    Ok(found)
+}
+
+pub(super) async fn read(
+    conn: &mut Conn<'_>,
+    ids: impl IntoIterator<Item = EntryId>,
+) -> sqlx::Result<HashMap<EntryId, Entry>> {
+    let rows = among(conn, &READ, ids).await?;
+    rows.iter().map(|row| entry::read(row).map(|entry| (entry.id, entry))).collect()
+}
+
+async fn among(
+    conn: &mut Conn<'_>,
+    statement: &'static Statement,
+    ids: impl IntoIterator<Item = EntryId>,
+) -> sqlx::Result<Vec<Row>> {
+    let ids: Vec<_> = ids.into_iter().collect();
+    let mut found = Vec::with_capacity(ids.len());
+    for chunk in ids.chunks(MAX_ROWS) {
+        let rows: Vec<_> = chunk.iter().map(|id| [Value::from(&id.0)]).collect();
+        let values = conn.dialect().bind_rows(&rows);
+        found.extend(conn.query(statement.text(conn.dialect(), rows.len()), &values).await?);
+    }
+    Ok(found)
+}
+
+/// `items` in the order of their ids: two transactions that lock the same rows lock them in one order and
+/// can't wait for each other in a circle.
+pub(super) fn sorted<T>(items: &[T], id: impl Fn(&T) -> EntryId) -> Vec<&T> {
+    let mut sorted: Vec<_> = items.iter().collect();
+    sorted.sort_unstable_by_key(|item| id(item));
+    sorted
+}
+
+/// Refuses a statement that the server would refuse by closing the connection, which would look like an
+/// outage that comes again and again.
+pub(super) fn check_size(values: &[Value<'_>], limit: usize) -> sqlx::Result<()> {
+    /// Per value: type, length, placeholder.
+    const OVERHEAD: usize = 16;
+    let size: usize = values.iter().map(|value| value.len() + OVERHEAD).sum();
+    if size > limit {
+        return Err(sqlx::Error::Encode(format!("{size} bytes in one statement, the server takes {limit}").into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! The durable store on SQLite, PostgreSQL, MySQL or MariaDB.
+//!
+//! Each statement is written once; a [`dialect`] spells it, a [`conn`] runs it. The only module that knows
+//! SQL.
+
+mod conn;
+mod dialect;
+mod durability;
+mod error;
+mod identities;
+mod instances;
+mod ledger;
+mod lockfiles;
+mod options;
+mod pool;
+mod text;
+mod transaction;
+mod value;
+
+pub use durability::Weakness;
+pub use error::Error;
+pub use ledger::apply_on;
+pub use options::{SQLITE_BUSY, StoreOptions};
+pub use transaction::TxConnection;
+
+use std::time::Duration;
+
+use conn::{Connection, Row};
+use dialect::Dialect;
+use error::classify;
+use lockfiles::LockFiles;
+use options::{Access, Connector};
+use pool::Pool;
+use text::Statement;
+use transaction::{Transaction, within};
+use value::Value;
+
+use crate::engine::ledger::StoreError;
+
+/// A database that keeps the ledger, the instances and the identities. Cheap to share behind an `Arc`.
+///
+/// Every call answers within its time-outs; a connection that does not is closed and replaced.
+#[derive(Debug)]
+pub struct Store {
+    connector: Connector,
+    writers: Pool,
+    readers: Pool,
+    statement_timeout: Duration,
+    /// The instances' lock files, on SQLite.
+    locks: Option<LockFiles>,
+}
+
+/// Takes the way of a write and hits nothing.
+static PING: Statement = Statement::new(|_, _| "UPDATE instances SET renewals = renewals WHERE id = ?".to_owned());
+
+impl Store {
+    /// Takes in where the database is. Connections are opened when they are needed, so that a gateway can
+    /// start before its database.
+    ///
+    /// # Errors
+    /// If the URL names no database that this build speaks to, or one in memory.
+    pub fn open(options: &StoreOptions) -> Result<Self, Error> {
+        let connector = Connector::new(options)?;
+        let writers = if connector.dialect() == Dialect::Sqlite { 1 } else { options.writers };
+        let pool = |access, size| Pool::new(connector.clone(), access, size, options.acquire_timeout);
+        Ok(Self {
+            writers: pool(Access::Write, writers),
+            readers: pool(Access::Read, options.readers),
+            statement_timeout: options.statement_timeout,
+            locks: connector.file().map(LockFiles::beside),
+            connector,
+        })
+    }
+
+    /// Brings the schema up to date. Gateways that start at once wait for each other; a schema that is newer
+    /// than this version is left as it is.
+    ///
+    /// # Errors
+    /// If the database can't be reached or a migration fails.
+    pub async fn migrate(&self) -> Result<(), Error> {
+        let _lock = self.lock_migrations().await?;
+        let mut connection = self.connector.connect_plain().await.map_err(|error| classify(&error))?;
+        match &mut connection {
+            Connection::Postgres(connection) => {
+                sqlx::migrate!("migrations/postgres").set_ignore_missing(true).run(connection).await
+            }
+            Connection::MySql(connection) => {
+                sqlx::migrate!("migrations/mysql").set_ignore_missing(true).run(connection).await
+            }
+            Connection::Sqlite(connection) => {
+                sqlx::migrate!("migrations/sqlite").set_ignore_missing(true).run(connection).await
+            }
+        }
+        .map_err(|error| Error::Migration(error.to_string()))?;
+        connection.close().await.map_err(|error| classify(&error).into())
+    }
+
+    /// Proves that the store takes writes: a replica, a read-only node or a full lock does not.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.execute(&PING, &[(&[0; 16]).into()]).await.map(drop)
+    }
+
+    /// Waits for nothing, closes the idle connections and lends no more.
+    pub async fn close(&self) {
+        self.writers.close().await;
+        self.readers.close().await;
+    }
+
+    /// Waits for other processes' migrations on SQLite; the servers have locks of their own.
+    async fn lock_migrations(&self) -> Result<Option<std::fs::File>, Error> {
+        let Some(file) = self.connector.file() else { return Ok(None) };
+        let locks = LockFiles::beside(file);
+        let lock = tokio::task::spawn_blocking(move || locks.lock_migrations()).await;
+        let failed = |error: &dyn std::fmt::Display| Error::Migration(format!("lock file: {error}"));
+        lock.map_err(|error| failed(&error))?.map(Some).map_err(|error| failed(&error))
+    }
+
+    async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
+        Transaction::begin(&self.writers, self.statement_timeout).await
+    }
+
+    /// Asks one question, of the primary. A connection that died while it lay idle is replaced and the
+    /// question asked again, which changes nothing.
+    async fn query(&self, statement: &'static Statement, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+        let text = statement.text(self.connector.dialect(), 1);
+        loop {
+            let mut lease = self.readers.lend().await?;
+            let answer = within(self.statement_timeout, lease.conn().query(text, values)).await;
+            match answer {
+                Ok(rows) => {
+                    lease.give_back();
+                    return Ok(rows);
+                }
+                Err(error) if lease.died_idle(&error) => {}
+                Err(error) => return Err(classify(&error)),
+            }
+        }
+    }
+
+    /// Runs one write in a transaction of its own and says how many rows it hit.
+    async fn execute(&self, statement: &'static Statement, values: &[Value<'_>]) -> Result<u64, StoreError> {
+        let text = statement.text(self.connector.dialect(), 1);
+        let mut transaction = self.begin().await?;
+        let work = within(self.statement_timeout, transaction.conn().execute(text, values)).await;
+        transaction.end(work).await
+    }
+}
