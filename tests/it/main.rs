@@ -1,6 +1,5 @@
 //! The integration tests: one binary, against real servers that it starts privately on free loopback ports
 //! (or that `ONCEGATE_TEST_*_URL` names).
 
-#![expect(missing_docs, reason = "a test binary")]
-
+mod identities;
 mod servers;

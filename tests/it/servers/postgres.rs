@@ -1,0 +1,61 @@
+//! A private PostgreSQL.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use super::process::{Process, ServerDir, free_port, given, run};
+
+/// A server of our own.
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    pub(crate) process: Process,
+    /// Of a superuser, without a database.
+    pub(crate) base_url: String,
+}
+
+impl Postgres {
+    /// Starts one with `settings` on top of the defaults; `fsync` stays on.
+    pub(crate) fn start(settings: &[&str]) -> Self {
+        let dir = ServerDir::new("postgres", Some("postgres"));
+        let data = dir.path().join("data");
+        run(dir.command(bin("initdb")).arg("-D").arg(&data).args([
+            "--username=oncegate",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "--no-sync",
+        ]));
+        let port = free_port();
+        let mut server = dir.command(bin("postgres"));
+        server.arg("-D").arg(&data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(dir.path());
+        for setting in ["max_connections=200"].iter().chain(settings) {
+            server.args(["-c", setting]);
+        }
+        let base_url = format!("postgres://oncegate@127.0.0.1:{port}");
+        let is_ready = || {
+            let mut probe = std::process::Command::new(bin("pg_isready"));
+            probe.args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()]);
+            probe.status().is_ok_and(|status| status.success())
+        };
+        Self { process: Process::start(dir, &server, "QUIT").wait_until(is_ready), base_url }
+    }
+}
+
+/// The URL of a server without a database: the one that the environment names, or one for this run.
+pub(crate) fn base_url() -> &'static str {
+    static GIVEN: OnceLock<Option<String>> = OnceLock::new();
+    static PRIVATE: OnceLock<Postgres> = OnceLock::new();
+    match GIVEN.get_or_init(|| given("ONCEGATE_TEST_POSTGRES_URL")) {
+        Some(url) => url.trim_end_matches('/'),
+        None => &PRIVATE.get_or_init(|| Postgres::start(&[])).base_url,
+    }
+}
+
+/// The newest installed version's program, or the one on the path.
+fn bin(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<_> = versions.map(|version| version.path().join("bin").join(name)).collect();
+    found.retain(|path| path.exists());
+    found.sort();
+    found.pop().unwrap_or_else(|| name.into())
+}
