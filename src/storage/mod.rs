@@ -11,6 +11,7 @@ mod identities;
 mod instances;
 mod ledger;
 mod lockfiles;
+mod migrate;
 mod options;
 mod pool;
 mod text;
@@ -25,7 +26,7 @@ pub use transaction::TxConnection;
 
 use std::time::Duration;
 
-use conn::{Connection, Row};
+use conn::Row;
 use dialect::Dialect;
 use error::classify;
 use lockfiles::LockFiles;
@@ -78,21 +79,7 @@ impl Store {
     /// # Errors
     /// If the database can't be reached or a migration fails.
     pub async fn migrate(&self) -> Result<(), Error> {
-        let _lock = self.lock_migrations().await?;
-        let mut connection = self.connector.connect_plain().await.map_err(|error| classify(&error))?;
-        match &mut connection {
-            Connection::Postgres(connection) => {
-                sqlx::migrate!("migrations/postgres").set_ignore_missing(true).run(connection).await
-            }
-            Connection::MySql(connection) => {
-                sqlx::migrate!("migrations/mysql").set_ignore_missing(true).run(connection).await
-            }
-            Connection::Sqlite(connection) => {
-                sqlx::migrate!("migrations/sqlite").set_ignore_missing(true).run(connection).await
-            }
-        }
-        .map_err(|error| Error::Migration(error.to_string()))?;
-        connection.close().await.map_err(|error| classify(&error).into())
+        migrate::run(&self.connector).await
     }
 
     /// Proves that the store takes writes: a replica, a read-only node or a full lock does not.
@@ -107,15 +94,6 @@ impl Store {
     pub async fn close(&self) {
         self.writers.close().await;
         self.readers.close().await;
-    }
-
-    /// Waits for other processes' migrations on SQLite; the servers have locks of their own.
-    async fn lock_migrations(&self) -> Result<Option<std::fs::File>, Error> {
-        let Some(file) = self.connector.file() else { return Ok(None) };
-        let locks = LockFiles::beside(file);
-        let lock = tokio::task::spawn_blocking(move || locks.lock_migrations()).await;
-        let failed = |error: &dyn std::fmt::Display| Error::Migration(format!("lock file: {error}"));
-        lock.map_err(|error| failed(&error))?.map(Some).map_err(|error| failed(&error))
     }
 
     async fn begin(&self) -> Result<Transaction<'_>, StoreError> {

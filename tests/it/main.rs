@@ -2,4 +2,6 @@
 //! (or that `ONCEGATE_TEST_*_URL` names).
 
 mod identities;
+mod instances;
+mod ledger;
 mod servers;

@@ -3,7 +3,6 @@
 use super::rows::{self, Peek};
 use crate::clock::Timestamp;
 use crate::engine::ledger::{Guarded, Release, Released};
-use crate::entry::EntryId;
 use crate::storage::conn::Conn;
 use crate::storage::dialect::{Dialect, MAX_ROWS};
 use crate::storage::text::Statement;
@@ -49,16 +48,15 @@ pub(super) async fn apply(conn: &mut Conn<'_>, now: Timestamp, releases: &[Relea
     if removed == releases.len() as u64 {
         return Ok(vec![Guarded::Done; releases.len()]);
     }
-    let found = rows::peek(conn, releases.iter().map(|release: &Release| -> EntryId { release.id })).await?;
+    let found = rows::peek(conn, releases.iter().map(|release| release.id)).await?;
     Ok(releases.iter().map(|release| decide(release, found.get(&release.id))).collect())
 }
 
 /// A row that is gone is gone, by this removal or by the same one applied before; so is one that another
-/// claim has made anew since. A first attempt's nonce is its row's origin, which tells the two apart.
+/// claim has made anew since. That one is told by its first attempt: the row of a first attempt has its
+/// claim's nonce as origin, and attempts only grow while a row lives.
 fn decide(release: &Release, found: Option<&Peek>) -> Guarded {
-    match found {
-        None => Guarded::Done,
-        Some(row) if release.of == Released::FirstAttempt && row.origin != release.nonce => Guarded::Done,
-        Some(_) => Guarded::Fenced,
-    }
+    let Some(row) = found else { return Guarded::Done };
+    let is_of_another_claim = row.attempt == 1 && row.origin != release.nonce && row.nonce != release.nonce;
+    if is_of_another_claim && release.of == Released::FirstAttempt { Guarded::Done } else { Guarded::Fenced }
 }

@@ -10,7 +10,7 @@ use crate::storage::text::Statement;
 use crate::storage::value::Value;
 
 static PEEK: Statement = Statement::new(|dialect, size| {
-    format!("SELECT e.id, e.nonce, e.origin, e.state FROM entries AS e WHERE e.id{}", dialect.among(size))
+    format!("SELECT e.id, e.nonce, e.origin, e.state, e.attempt FROM entries AS e WHERE e.id{}", dialect.among(size))
 });
 
 static READ: Statement = Statement::new(|dialect, size| {
@@ -23,6 +23,7 @@ pub(super) struct Peek {
     pub(super) nonce: Nonce,
     pub(super) origin: Nonce,
     pub(super) state: i64,
+    pub(super) attempt: i64,
 }
 
 pub(super) async fn peek(
@@ -31,8 +32,8 @@ pub(super) async fn peek(
 ) -> sqlx::Result<HashMap<EntryId, Peek>> {
     let mut found = HashMap::new();
     for row in among(conn, &PEEK, ids).await? {
-        let peek = Peek { nonce: Nonce(row.array(1)?), origin: Nonce(row.array(2)?), state: row.int(3)? };
-        found.insert(EntryId(row.array(0)?), peek);
+        let (nonce, origin) = (Nonce(row.array(1)?), Nonce(row.array(2)?));
+        found.insert(EntryId(row.array(0)?), Peek { nonce, origin, state: row.int(3)?, attempt: row.int(4)? });
     }
     Ok(found)
 }

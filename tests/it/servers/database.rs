@@ -1,7 +1,7 @@
 //! A fresh, migrated database per test, on each kind of server.
 
 use oncegate::storage::{Store, StoreOptions};
-use sqlx::{Connection as _, Executor as _};
+use sqlx::{Connection as _, Executor as _, Row as _};
 
 use super::{mariadb, postgres};
 
@@ -54,6 +54,75 @@ impl Database {
 
     pub(crate) fn options(&self) -> StoreOptions {
         StoreOptions::new(&self.url)
+    }
+
+    /// A connection of somebody who is not a gateway.
+    pub(crate) async fn stranger(&self) -> Stranger {
+        match self.kind {
+            Kind::Sqlite => Stranger::Sqlite(sqlx::SqliteConnection::connect(&self.url).await.unwrap()),
+            Kind::Postgres => Stranger::Postgres(sqlx::PgConnection::connect(&self.url).await.unwrap()),
+            Kind::MySql => Stranger::MySql(sqlx::MySqlConnection::connect(&self.url).await.unwrap()),
+        }
+    }
+
+    /// `bytes` as this database spells them.
+    pub(crate) fn literal(&self, bytes: &[u8]) -> String {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        match self.kind {
+            Kind::Postgres => format!("'\\x{hex}'::bytea"),
+            Kind::Sqlite | Kind::MySql => format!("x'{hex}'"),
+        }
+    }
+}
+
+/// Somebody who is not a gateway: a person with a client, a caller with its own transaction.
+#[derive(Debug)]
+pub(crate) enum Stranger {
+    Sqlite(sqlx::SqliteConnection),
+    Postgres(sqlx::PgConnection),
+    MySql(sqlx::MySqlConnection),
+}
+
+impl Stranger {
+    /// Runs plain statements and says how many rows they hit.
+    pub(crate) async fn run(&mut self, sql: &str) -> u64 {
+        let query = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+        match self {
+            Self::Sqlite(connection) => query.execute(connection).await.unwrap().rows_affected(),
+            Self::Postgres(connection) => query.execute(connection).await.unwrap().rows_affected(),
+            Self::MySql(connection) => query.execute(connection).await.unwrap().rows_affected(),
+        }
+    }
+
+    /// The first column of the first row: an integer.
+    pub(crate) async fn number(&mut self, sql: &str) -> i64 {
+        let query = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+        match self {
+            Self::Sqlite(connection) => query.fetch_one(connection).await.unwrap().get_unchecked(0),
+            Self::Postgres(connection) => query.fetch_one(connection).await.unwrap().get_unchecked(0),
+            Self::MySql(connection) => query.fetch_one(connection).await.unwrap().get_unchecked(0),
+        }
+    }
+
+    /// Closes every other connection to this database, as a failing server would. SQLite has none.
+    pub(crate) async fn kill_the_others(&mut self) {
+        match self {
+            Self::Sqlite(_) => {}
+            Self::Postgres(connection) => {
+                let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                           WHERE datname = current_database() AND pid <> pg_backend_pid()";
+                connection.execute(sql).await.unwrap();
+            }
+            Self::MySql(connection) => {
+                let sql = "SELECT id FROM information_schema.processlist \
+                           WHERE db = database() AND id <> connection_id()";
+                for row in connection.fetch_all(sql).await.unwrap() {
+                    let id: i64 = row.get_unchecked(0);
+                    // It may be gone already.
+                    connection.execute(sqlx::AssertSqlSafe(format!("KILL {id}"))).await.ok();
+                }
+            }
+        }
     }
 }
 
