@@ -38,7 +38,7 @@ async fn weaknesses(mut conn: Conn<'_>) -> sqlx::Result<Vec<Weakness>> {
     let settings = match conn.dialect() {
         Dialect::Postgres => "SELECT current_setting('synchronous_commit'), current_setting('fsync')",
         Dialect::MySql => {
-            "SELECT CAST(@@innodb_flush_log_at_trx_commit AS CHAR), CAST(@@log_bin AS CHAR), \
+            "SELECT CAST(@@innodb_flush_log_at_trx_commit AS CHAR), IF(@@log_bin, 'on', 'off'), \
              CAST(@@sync_binlog AS CHAR)"
         }
         Dialect::Sqlite => "SELECT CAST(synchronous AS TEXT) FROM pragma_synchronous",
@@ -62,7 +62,7 @@ fn postgres(row: &Row) -> sqlx::Result<Vec<Weakness>> {
 /// With a binary log, recovery rolls back what the log has not got: then it has to be synced as well.
 fn mysql(row: &Row) -> sqlx::Result<Vec<Weakness>> {
     let flush = is_not("innodb_flush_log_at_trx_commit", row.text(0)?, "1", "set it to 1");
-    let has_binary_log = row.text(1)? == "1";
+    let has_binary_log = row.text(1)? == "on";
     let sync = is_not("sync_binlog", row.text(2)?, "1", "set it to 1, or log_bin to off");
     Ok(flush.into_iter().chain(sync.filter(|_| has_binary_log)).collect())
 }

@@ -90,7 +90,7 @@ impl Store {
         self.execute(&PING, &[(&[0; 16]).into()]).await.map(drop)
     }
 
-    /// Waits for nothing, closes the idle connections and lends no more.
+    /// Closes the idle connections and opens no more; one in use is closed when its call is done.
     pub async fn close(&self) {
         self.writers.close().await;
         self.readers.close().await;

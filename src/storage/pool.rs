@@ -50,7 +50,7 @@ impl Pool {
         Ok(Lease { connection, is_fresh, pool: self, _permit: permit })
     }
 
-    /// Lends no more, waits for the ones lent out and closes all.
+    /// Lends no more and closes the idle ones; one on loan is closed when its user is done with it.
     pub(super) async fn close(&self) {
         self.permits.close();
         let idle = std::mem::take(&mut *self.idle());

@@ -7,7 +7,8 @@ use oncegate::engine::ledger::StoreError;
 use oncegate::entry::InstanceId;
 use oncegate::storage::Store;
 
-use crate::servers::database::{Kind, fresh, on_each_database};
+use crate::servers::database::{Database, Kind, fresh, on_each_database};
+use crate::servers::mariadb::MariaDb;
 
 on_each_database!(
     a_renewal_raises_the_counter_and_names_the_others,
@@ -108,7 +109,7 @@ async fn ended_instances_are_forgotten_in_time(kind: Kind) {
 }
 
 async fn gateways_that_start_at_once_migrate_once(kind: Kind) {
-    let database = crate::servers::database::Database::create(kind).await;
+    let database = Database::create(kind).await;
     let mut gateways = tokio::task::JoinSet::new();
     for _ in 0..6 {
         let store = database.open();
@@ -136,6 +137,15 @@ async fn a_weak_setting_of_postgres_is_named() {
     let weak = database.open().check_durability().await.unwrap();
     assert_eq!(weak.len(), 1);
     assert_eq!((weak[0].setting, weak[0].value.as_str()), ("synchronous_commit", "off"));
+}
+
+#[tokio::test]
+async fn a_weak_setting_of_mariadb_is_named() {
+    let server = MariaDb::start(&["--innodb-flush-log-at-trx-commit=2", "--log-bin", "--sync-binlog=0"]);
+    let database = Database::create_on(Kind::MySql, &server.base_url).await;
+    let weak = database.open().check_durability().await.unwrap();
+    let named: Vec<_> = weak.iter().map(|weakness| (weakness.setting, weakness.value.as_str())).collect();
+    assert_eq!(named, [("innodb_flush_log_at_trx_commit", "2"), ("sync_binlog", "0")]);
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! The integration tests: one binary, against real servers that it starts privately on free loopback ports
 //! (or that `ONCEGATE_TEST_*_URL` names).
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
 mod identities;
 mod instances;
 mod ledger;

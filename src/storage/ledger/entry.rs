@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::clock::Timestamp;
 use crate::engine::ledger::DueLookup;
-use crate::entry::{Entry, EntryId, Fingerprint, Identity, InstanceId, Kept, Key, Namespace, Nonce, Scope};
+use crate::entry::{Answer, Entry, EntryId, Fingerprint, Identity, InstanceId, Key, Namespace, Nonce, Scope};
 use crate::entry::{State, StoredResponse};
 use crate::storage::conn::{Row, unreadable};
 
@@ -76,14 +76,14 @@ fn state(row: &Row) -> sqlx::Result<State> {
 
 /// What is left of the answer. One that can't be read counts as not kept: the request happened, and nothing
 /// must make it happen again.
-fn answer(row: &Row) -> sqlx::Result<Kept> {
+fn answer(row: &Row) -> sqlx::Result<Answer> {
     let status = small(row, 7)?;
-    let Some(response) = row.maybe_bytes(8)? else { return Ok(Kept::StatusOnly(status)) };
+    let Some(response) = row.maybe_bytes(8)? else { return Ok(Answer::StatusOnly(status)) };
     match StoredResponse::decode(response.into()) {
-        Ok(response) => Ok(Kept::Response(Arc::new(response))),
+        Ok(response) => Ok(Answer::Response(Arc::new(response))),
         Err(error) => {
             tracing::error!(%error, "a stored response can't be read and counts as not kept");
-            Ok(Kept::StatusOnly(status))
+            Ok(Answer::StatusOnly(status))
         }
     }
 }

@@ -46,7 +46,14 @@ static OVER: Statement = Statement::new(|_, _| {
 
 pub(super) async fn due_lookups(store: &Store, limit: u32) -> Result<Vec<DueLookup>, StoreError> {
     let rows = store.query(&DUE_LOOKUPS, &[i64::from(limit).into()]).await?;
-    rows.iter().map(entry::read_due).collect::<sqlx::Result<_>>().map_err(|error| classify(&error))
+    Ok(rows.iter().filter_map(readable).collect())
+}
+
+/// One row that can't be read must not keep the others from their lookups.
+fn readable(row: &Row) -> Option<DueLookup> {
+    entry::read_due(row)
+        .inspect_err(|error| tracing::error!(%error, "an Unknown entry can't be read and is not looked up"))
+        .ok()
 }
 
 pub(super) async fn in_progress(

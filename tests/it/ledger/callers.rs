@@ -41,7 +41,7 @@ where
     for<'c> &'c mut C: Executor<'c, Database = C::Database>,
 {
     let mut transaction = connection.begin().await.unwrap();
-    let connection: &mut C = &mut *transaction;
+    let connection: &mut C = &mut transaction;
     connection.execute("INSERT INTO payments VALUES (1)").await.unwrap();
     let guarded = apply_on(connection, transition).await.unwrap();
     if commit {

@@ -6,7 +6,7 @@ use oncegate::engine::instances::Instances as _;
 use oncegate::engine::ledger::{
     Batch, Claim, Claimed, FromState, Guarded, Ledger as _, Release, Released, StoreError, To, Transition,
 };
-use oncegate::entry::{InstanceId, Kept, Key, Nonce, Scope, State};
+use oncegate::entry::{Answer, InstanceId, Key, Nonce, Scope, State};
 
 use super::{Ground, claim, completed, response, unknown};
 use crate::servers::database::{Kind, on_each_database};
@@ -46,7 +46,7 @@ async fn the_first_claim_wins_and_the_second_sees_the_whole_entry(kind: Kind) {
     ground.transit((first.id, first.nonce), FromState::Unfinished, answer).await;
     let applied = ground.apply(claims([ground.claim("order-1")])).await;
     let [Claimed::Existing(entry)] = &applied.claims[..] else { panic!("{applied:?}") };
-    let State::Completed { answer: Kept::Response(kept), .. } = &entry.state else { panic!("{entry:?}") };
+    let State::Completed { answer: Answer::Response(kept), .. } = &entry.state else { panic!("{entry:?}") };
     assert_eq!(**kept, response("paid"));
 }
 
@@ -216,7 +216,7 @@ async fn three_hundred_items_of_all_kinds_get_their_own_results(kind: Kind) {
     }
     for index in [0, 2, 297, 299] {
         let entry = ground.read(first[index].id).await.unwrap();
-        let State::Completed { answer: Kept::Response(kept), .. } = entry.state else { panic!("{entry:?}") };
+        let State::Completed { answer: Answer::Response(kept), .. } = entry.state else { panic!("{entry:?}") };
         assert_eq!(*kept, response(format!("paid {index}")), "each row has its own answer");
     }
 }

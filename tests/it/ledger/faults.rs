@@ -7,7 +7,9 @@ use oncegate::entry::State;
 use oncegate::storage::{Store, StoreOptions};
 
 use super::{Ground, completed};
-use crate::servers::database::{Kind, Stranger, on_each_database};
+use crate::servers::database::{Database, Kind, Stranger, on_each_database};
+use crate::servers::postgres::Postgres;
+use crate::servers::process;
 
 on_each_database!(
     a_row_that_somebody_has_locked_is_reported_fast_and_nothing_is_written,
@@ -81,6 +83,10 @@ async fn connections_that_died_while_idle_are_replaced_unseen(kind: Kind) {
         stranger.kill_the_others().await;
         assert!(ground.read(row.0).await.is_some());
     }
+}
+
+fn signal(pid: i64, signal: &str) {
+    process::run(std::process::Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()));
 }
 
 /// A store that waits long for locks.
@@ -159,6 +165,30 @@ async fn a_commit_that_is_not_answered_is_unknown_and_applying_again_tells() {
     stranger.kill_the_others().await;
     stranger.run("DROP TRIGGER slow ON entries").await;
     let applied = impatient.apply(&batch).await.unwrap();
+    assert!(matches!(applied.claims[..], [Claimed::Won]), "{applied:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_answering_is_noticed_and_met_again_when_it_answers() {
+    let server = Postgres::start(&[]);
+    let ground = Ground::on(Database::create_on(Kind::Postgres, &server.base_url).await).await;
+    let impatient = patient(&ground, |options| options.statement_timeout = Duration::from_millis(300));
+    let batch = |key| Batch { claims: vec![ground.claim(key)], ..Batch::default() };
+    impatient.apply(&batch("a")).await.unwrap();
+    let backend = "SELECT CAST(pid AS BIGINT) FROM pg_stat_activity \
+                   WHERE application_name = 'oncegate' AND datname = current_database()";
+    let mut stranger = ground.database.stranger().await;
+    let paused = stranger.number(&format!("{backend} AND query LIKE 'COMMIT%' ORDER BY query_start DESC")).await;
+    server.process.signal("STOP");
+    signal(paused, "STOP");
+    let begun = clock::now();
+    let unavailable = impatient.apply(&batch("b")).await;
+    assert!(matches!(unavailable, Err(StoreError::Unavailable(_))), "{unavailable:?}");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+
+    signal(paused, "CONT");
+    server.process.signal("CONT");
+    let applied = impatient.apply(&batch("b")).await.unwrap();
     assert!(matches!(applied.claims[..], [Claimed::Won]), "{applied:?}");
 }
 

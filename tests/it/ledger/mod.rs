@@ -21,7 +21,7 @@ use oncegate::entry::{
 };
 use oncegate::storage::Store;
 
-use crate::servers::database::{Database, Kind, fresh};
+use crate::servers::database::{Database, Kind};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -34,7 +34,12 @@ struct Ground {
 
 impl Ground {
     async fn new(kind: Kind) -> Self {
-        let (database, store) = fresh(kind).await;
+        Self::on(Database::create(kind).await).await
+    }
+
+    async fn on(database: Database) -> Self {
+        let store = database.open();
+        store.migrate().await.unwrap();
         let instance = InstanceId::random();
         store.register(instance, "test").await.unwrap();
         Self { database, store, instance }
@@ -98,7 +103,7 @@ fn response(body: impl Into<Bytes>) -> StoredResponse {
 }
 
 fn completed(nonce: Nonce, body: impl Into<Bytes>) -> To {
-    let answer = Answer::Response(response(body));
+    let answer = Answer::Response(response(body).into());
     To::Completed { nonce, answer, retention: HOUR, tombstone: Some(HOUR) }
 }
 

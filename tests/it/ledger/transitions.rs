@@ -3,7 +3,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use oncegate::engine::instances::Instances as _;
 use oncegate::engine::ledger::{Claimed, FromState, Guarded, Ledger as _, Released, To, Transition};
-use oncegate::entry::{Answer, EntryId, InstanceId, Kept, Nonce, State};
+use oncegate::entry::{Answer, EntryId, InstanceId, Nonce, State};
 
 use super::{Ground, HOUR, completed, expired, response, unknown};
 use crate::servers::database::{Kind, on_each_database};
@@ -101,7 +101,7 @@ async fn a_late_completion_under_the_same_nonce_settles_an_unknown(kind: Kind) {
     let entry = ground.read(row.0).await.unwrap();
     assert_eq!(entry.nonce, row.1);
     let State::Completed { answer, expires, tombstone_ms } = entry.state else { panic!("{entry:?}") };
-    assert_eq!(answer, Kept::Response(response("late").into()));
+    assert_eq!(answer, Answer::Response(response("late").into()));
     assert_eq!(expires, entry.changed_at.after(HOUR));
     assert_eq!(tombstone_ms, Some(3_600_000));
 }
@@ -163,9 +163,9 @@ async fn answers_survive_byte_for_byte(kind: Kind) {
         State::Completed { answer, tombstone_ms, .. } => (answer, tombstone_ms),
         state => panic!("{state:?}"),
     };
-    assert_eq!(kept(large).await, (Kept::Response(response(body).into()), Some(3_600_000)));
-    assert_eq!(kept(empty).await, (Kept::Response(response("").into()), Some(3_600_000)));
-    assert_eq!(kept(cut).await, (Kept::StatusOnly(599), None));
+    assert_eq!(kept(large).await, (Answer::Response(response(body).into()), Some(3_600_000)));
+    assert_eq!(kept(empty).await, (Answer::Response(response("").into()), Some(3_600_000)));
+    assert_eq!(kept(cut).await, (Answer::StatusOnly(599), None));
 }
 
 async fn putting_off_a_lookup_does_not_make_an_unknown_younger(kind: Kind) {

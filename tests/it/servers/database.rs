@@ -23,28 +23,30 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// An empty one.
+    /// An empty one, on the server that all tests share.
     pub(crate) async fn create(kind: Kind) -> Self {
-        let name = format!("t{:032x}", rand::random::<u128>());
         match kind {
             Kind::Sqlite => {
                 let dir = tempfile::tempdir().unwrap();
                 let url = format!("sqlite://{}", dir.path().join("oncegate.db").display());
                 Self { kind, url, _dir: Some(dir) }
             }
-            Kind::Postgres => {
-                let base = postgres::base_url();
-                let mut admin = sqlx::PgConnection::connect(&format!("{base}/postgres")).await.unwrap();
-                admin.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
-                Self { kind, url: format!("{base}/{name}"), _dir: None }
-            }
-            Kind::MySql => {
-                let base = mariadb::base_url();
-                let mut admin = sqlx::MySqlConnection::connect(base).await.unwrap();
-                admin.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
-                Self { kind, url: format!("{base}/{name}"), _dir: None }
-            }
+            Kind::Postgres => Self::create_on(kind, postgres::base_url()).await,
+            Kind::MySql => Self::create_on(kind, mariadb::base_url()).await,
         }
+    }
+
+    /// An empty one, on a server of the test's own.
+    pub(crate) async fn create_on(kind: Kind, base_url: &str) -> Self {
+        let name = format!("t{:032x}", rand::random::<u128>());
+        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        if kind == Kind::MySql {
+            sqlx::MySqlConnection::connect(base_url).await.unwrap().execute(create).await.unwrap();
+        } else {
+            let admin = format!("{base_url}/postgres");
+            sqlx::PgConnection::connect(&admin).await.unwrap().execute(create).await.unwrap();
+        }
+        Self { kind, url: format!("{base_url}/{name}"), _dir: None }
     }
 
     /// Another store on it, as another gateway would have.

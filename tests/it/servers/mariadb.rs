@@ -8,7 +8,8 @@ use super::process::{Process, ServerDir, free_port, given, run};
 /// A server of our own.
 #[derive(Debug)]
 pub(crate) struct MariaDb {
-    pub(crate) process: Process,
+    /// Runs as long as this does.
+    _process: Process,
     /// Of a superuser, without a database.
     pub(crate) base_url: String,
 }
@@ -40,7 +41,7 @@ impl MariaDb {
         server.args(settings);
         let process = Process::start(dir, &server, "TERM").wait_until(|| socket.exists()).wait_for_port(port);
         allow_tcp(&socket);
-        Self { process, base_url: format!("mysql://oncegate@127.0.0.1:{port}") }
+        Self { _process: process, base_url: format!("mysql://oncegate@127.0.0.1:{port}") }
     }
 }
 
