@@ -1,6 +1,6 @@
 //! The durable store on SQLite, PostgreSQL, MySQL or MariaDB.
 //!
-//! Each statement is written once; a [`dialect`] spells it, a [`conn`] runs it. The only module that knows
+//! Each statement is written once; a dialect spells it, a connection runs it. The only module that knows
 //! SQL.
 
 mod conn;
