@@ -1,0 +1,137 @@
+//! Who may do what, and whose a key is.
+
+use super::{Finding, error, guarded, policy_key, warning};
+use crate::config::{AuthMode, Config, ScopeKind};
+
+/// A key of SHA-256's own length; RFC 2104 discourages shorter ones.
+const SECRET_BYTES: usize = 32;
+
+pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
+    admin(config, findings);
+    header(config, findings);
+    scopes(config, findings);
+    fingerprint(config, findings);
+}
+
+fn admin(config: &Config, findings: &mut Vec<Finding>) {
+    let Some(listen) = config.server.admin_listen else {
+        return;
+    };
+    if config.auth.mode == AuthMode::None && !listen.get().ip().is_loopback() {
+        let text = format!(
+            "{listen} is reachable from outside without authentication; bind to 127.0.0.1 or [::1], or set auth.mode"
+        );
+        findings.push(error("server.admin_listen", text));
+    }
+    if listen == config.server.listen && listen.get().port() != 0 {
+        findings.push(error("server.admin_listen", format!("{listen} is server.listen too; use another port")));
+    }
+}
+
+fn header(config: &Config, findings: &mut Vec<Finding>) {
+    match (config.auth.mode, &config.auth.header) {
+        (AuthMode::None, None) => {}
+        (AuthMode::None, Some(_)) => {
+            findings.push(error(
+                "auth.header",
+                "without effect under mode = \"none\"; set mode = \"header\", or remove it",
+            ));
+        }
+        (AuthMode::Header, None) => {
+            findings.push(error("auth.header", "missing under mode = \"header\"; name the trusted proxies"))
+        }
+        (AuthMode::Header, Some(header)) => {
+            if header.trusted.is_empty() {
+                findings.push(error(
+                    "auth.header.trusted",
+                    "the list is empty, so nobody is believed; name the proxies' networks",
+                ));
+            }
+            for network in header.trusted.iter().filter(|network| network.prefix_len() == 0) {
+                let text = format!("{network} lets every client claim to be anybody; name the proxies' networks");
+                findings.push(error("auth.header.trusted", text));
+            }
+            if header.tenant_header.as_ref() == Some(&header.subject_header) {
+                findings.push(warning("auth.header.tenant_header", "the same field as subject_header"));
+            }
+        }
+    }
+}
+
+fn scopes(config: &Config, findings: &mut Vec<Finding>) {
+    let tenants = config.auth.header.as_ref().is_some_and(|header| header.tenant_header.is_some());
+    for (route, policy) in guarded(config) {
+        let text = match (route.scope(policy, &config.auth), config.auth.mode) {
+            (ScopeKind::Tenant, AuthMode::None) => "\"tenant\" needs auth.mode; without one it must be \"global\"",
+            (ScopeKind::Subject, AuthMode::None) => "\"subject\" needs auth.mode; without one it must be \"global\"",
+            (ScopeKind::Tenant, AuthMode::Header) if !tenants => "\"tenant\" needs auth.header.tenant_header",
+            (ScopeKind::Tenant | ScopeKind::Subject, AuthMode::Header) | (ScopeKind::Global, _) => continue,
+        };
+        findings.push(error(policy_key(route, "scope"), text));
+    }
+}
+
+fn fingerprint(config: &Config, findings: &mut Vec<Finding>) {
+    let key = "secrets.fingerprint";
+    if config.secrets.fingerprint.is_empty() && guarded(config).next().is_some() {
+        let text =
+            "no secret is set, so stored digests would tell card data; set [\"env:ONCEGATE_FINGERPRINT_SECRET\"]";
+        findings.push(error(key, text));
+    }
+    for secret in config.secrets.fingerprint.iter().filter(|secret| secret.expose().len() < SECRET_BYTES) {
+        let text = format!(
+            "{} is shorter than {SECRET_BYTES} bytes; make one with `openssl rand -base64 32`",
+            secret.reference()
+        );
+        findings.push(warning(key, text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::check::testing::{Base, assert_error, assert_sound, assert_warning};
+
+    const HEADER: &str = "auth.mode = 'header'\nauth.header.trusted = ['10.0.0.0/8']";
+
+    #[test]
+    fn an_admin_listener_reachable_from_outside_needs_authentication() {
+        for address in ["0.0.0.0:8081", "10.1.2.3:8081", "[::]:8081"] {
+            let base = Base::default().head(&format!("server.admin_listen = '{address}'"));
+            assert_error(&base, "server.admin_listen", address);
+            assert_sound(&base.head(HEADER));
+        }
+        assert_sound(&Base::default().head("server.admin_listen = '127.0.0.1:8081'"));
+        assert_error(
+            &Base::default().head("server.admin_listen = '127.0.0.1:8080'"),
+            "server.admin_listen",
+            "another port",
+        );
+    }
+
+    #[test]
+    fn a_scope_needs_what_tells_it() {
+        let key = "routes.pay.idempotency.scope";
+        for scope in ["tenant", "subject"] {
+            assert_error(&Base::default().policy(&format!("key = 'header', scope = '{scope}'")), key, "auth.mode");
+        }
+        let tenant = Base::default().head(HEADER).policy("key = 'header', scope = 'tenant'");
+        assert_error(&tenant, key, "tenant_header");
+        assert_sound(&tenant.head("auth.header.tenant_header = 'x-tenant'"));
+        assert_sound(&Base::default().head(HEADER));
+    }
+
+    #[test]
+    fn header_authentication_trusts_somebody_but_not_everybody() {
+        assert_error(&Base::default().head("auth.mode = 'header'"), "auth.header", "missing");
+        assert_error(&Base::default().head("auth.header.trusted = []"), "auth.header", "without effect");
+        let trusted = |list: &str| Base::default().head(&format!("auth.mode = 'header'\nauth.header.trusted = {list}"));
+        assert_error(&trusted("[]"), "auth.header.trusted", "empty");
+        assert_error(&trusted("['10.0.0.0/8', '::/0']"), "auth.header.trusted", "::/0");
+    }
+
+    #[test]
+    fn fingerprints_have_a_secret() {
+        assert_error(&Base::without_secret(), "secrets.fingerprint", "no secret");
+        assert_warning(&Base::with_secret("short"), "secrets.fingerprint", "env:S is shorter");
+    }
+}

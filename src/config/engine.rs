@@ -1,0 +1,71 @@
+//! `[engine]`: leases, rescue and clearing away. All times run on the database's clock.
+
+use std::num::NonZeroU32;
+
+use serde::Deserialize;
+
+use super::value::Period;
+
+/// `[engine]`.
+///
+/// `lease - renew > upstream timeout + margin`: an execution always ends while its process's lease holds.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Engine {
+    /// How long a process counts as alive after its last renewal. Default 30 s: twice what an execution
+    /// takes at most with the default timeouts.
+    pub lease: Period,
+    /// How often a process renews. Default 5 s: five renewals may fail before the lease ends.
+    pub renew: Period,
+    /// What a lease has to spare beyond an upstream's timeout: for the commits before and after the call,
+    /// and for pauses. Default 5 s.
+    pub margin: Period,
+    /// How often a process looks for peers that died and for lookups that are due. Default 5 s: an orphan
+    /// is found one lease after the crash anyway.
+    pub rescue_interval: Period,
+    /// The most entries rescued or looked up in one round. Default 100: a round stays shorter than its
+    /// interval even where each lookup takes a second.
+    pub rescue_limit: NonZeroU32,
+    /// The most lookups under way at a time, so that a recovering upstream is not flooded. Default 16.
+    pub lookup_concurrency: NonZeroU32,
+    /// How long a call that timed out is still listened to: its late answer settles the entry. Default
+    /// 60 s: what most proxies in between keep a silent connection.
+    pub late_answer: Period,
+    /// How long a caller waits for a completion that can't be committed, before it gets the upstream's
+    /// answer with `Oncegate-Recorded: false`. Default 5 s; the commit is tried on as long as the process
+    /// lives.
+    pub record_wait: Period,
+    /// The most requests that wait for another's answer (`concurrent = "wait"`). Default 10000, the
+    /// connections that can hold one.
+    pub max_waiters: NonZeroU32,
+    /// The most that wait for one key; more are answered 409 at once. Default 100.
+    pub max_waiters_per_key: NonZeroU32,
+    /// How often a waiter looks for an answer that another gateway has. Default 100 ms; in one process it
+    /// is woken.
+    pub wait_poll: Period,
+    /// How often what is over is cleared away. Default 60 s.
+    pub reap_interval: Period,
+    /// The most entries cleared away in one transaction, so that the hot path never waits for it.
+    /// Default 1000.
+    pub reap_limit: NonZeroU32,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self {
+            lease: Period::secs(30),
+            renew: Period::secs(5),
+            margin: Period::secs(5),
+            rescue_interval: Period::secs(5),
+            rescue_limit: super::at_least_one(100),
+            lookup_concurrency: super::at_least_one(16),
+            late_answer: Period::secs(60),
+            record_wait: Period::secs(5),
+            max_waiters: super::at_least_one(10_000),
+            max_waiters_per_key: super::at_least_one(100),
+            wait_poll: Period::millis(100),
+            reap_interval: Period::secs(60),
+            reap_limit: super::at_least_one(1000),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! `[routes.idempotency]`: what makes a route's requests safe to send twice.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+
+use super::lookup::Lookup;
+use super::value::{ByteSize, FieldName, Name, Period, Statuses};
+use crate::entry::{KeySources, Pointer};
+
+/// `[routes.idempotency]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Where the key comes from, the first source present wins. No default: what makes two requests one
+    /// payment is the owner's decision.
+    pub key: KeySources,
+    /// Whether a request without a key is refused. Default true: a payment without one could not be
+    /// retried. Where false, it passes through unguarded.
+    #[serde(default = "yes")]
+    pub required: bool,
+    /// What kind of operation the keys belong to. Default the route's name. Routes may share one.
+    #[serde(default)]
+    pub namespace: Option<Name>,
+    /// Whose the keys are. Default: tenant where a tenant header is configured, else subject, and global
+    /// without authentication.
+    #[serde(default)]
+    pub scope: Option<ScopeKind>,
+    /// What a retry is told while the first request runs. Default "processing".
+    #[serde(default)]
+    pub concurrent: Concurrent,
+    /// How long it waits at most, by "wait" or by the client's `Prefer: wait`. Default 10 s, the default
+    /// timeout of an upstream.
+    #[serde(default = "wait")]
+    pub wait: Period,
+    /// What a retry of a request with an unknown outcome comes to. Default "hold".
+    #[serde(default)]
+    pub on_unknown: OnUnknown,
+    /// How the upstream is asked, with `on_unknown = "lookup"`. Default none.
+    #[serde(default)]
+    pub lookup: Option<Lookup>,
+    /// The key that the upstream sees. Default "derived".
+    #[serde(default)]
+    pub forward_key: ForwardKey,
+    /// How that key is spelled. Default "bare": upstreams that know only `Idempotency-Key: abc` would take
+    /// the quotes for a part of the key.
+    #[serde(default)]
+    pub forward_key_format: ForwardKeyFormat,
+    /// Whether the policy decides. Default "enforce".
+    #[serde(default)]
+    pub mode: Mode,
+    /// How long a response is kept, from completion. Default 24 h, as Stripe keeps its own.
+    #[serde(default = "retention")]
+    pub retention: Period,
+    /// How much longer the key is remembered without its response. Default: for ever where the key came
+    /// from a business number (an order is paid once), else 30 days (longer than any client retries).
+    #[serde(default)]
+    pub tombstone: Option<Tombstone>,
+    /// The largest response kept; of a larger one only the status is. Default 1 MiB.
+    #[serde(default = "response_limit")]
+    pub response_limit: ByteSize,
+    /// What counts as the same request.
+    #[serde(default)]
+    pub fingerprint: FingerprintRules,
+    /// What the upstream's statuses mean.
+    #[serde(default)]
+    pub outcomes: Outcomes,
+    /// Fields of a response that a replay leaves out, besides those that every replay does. Default none.
+    #[serde(default)]
+    pub replay_exclude_headers: Vec<FieldName>,
+}
+
+impl Policy {
+    /// How long a key is remembered after its response; `None` is for ever. `business`: whether it came
+    /// from a business number.
+    #[must_use]
+    pub fn tombstone_of(&self, business: bool) -> Option<Duration> {
+        match (self.tombstone, business) {
+            (Some(Tombstone::Forever), _) | (None, true) => None,
+            (Some(Tombstone::For(period)), _) => Some(period.get()),
+            (None, false) => Some(Period::days(30).get()),
+        }
+    }
+}
+
+/// Whose a key is, before it is known who calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScopeKind {
+    /// The caller's tenant's.
+    Tenant,
+    /// The caller's own.
+    Subject,
+    /// Everybody's.
+    Global,
+}
+
+/// What a retry is told while the first request runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Concurrent {
+    /// 409 at once.
+    #[default]
+    Processing,
+    /// The answer, if it comes in time.
+    Wait,
+}
+
+/// What a retry of a request with an unknown outcome comes to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnUnknown {
+    /// 409 until somebody settles it.
+    #[default]
+    Hold,
+    /// The upstream is asked.
+    Lookup,
+    /// It is forwarded again with the same key: the upstream honours it.
+    Forward,
+}
+
+/// The key that the upstream sees.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForwardKey {
+    /// The digest of namespace, scope and key: two tenants' "1" never meet.
+    #[default]
+    Derived,
+    /// The client's own.
+    Raw,
+}
+
+/// How the forwarded key is spelled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForwardKeyFormat {
+    /// `abc`.
+    #[default]
+    Bare,
+    /// `"abc"`, an RFC 9651 string.
+    Quoted,
+}
+
+/// Whether the policy decides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// It does.
+    #[default]
+    Enforce,
+    /// It decides and counts, but alters nothing: to try it on live traffic.
+    Observe,
+    /// It only replays; what is new is refused.
+    ReplayOnly,
+}
+
+/// How much longer a key is remembered without its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tombstone {
+    /// This long; zero makes the key new again at once.
+    For(Period),
+    /// Always.
+    Forever,
+}
+
+impl<'de> Deserialize<'de> for Tombstone {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "forever" {
+            return Ok(Self::Forever);
+        }
+        let period = text.parse().map(Self::For);
+        period.map_err(|error| D::Error::custom(format_args!("`{text}` is not \"forever\", and {error}")))
+    }
+}
+
+/// `fingerprint` of a policy: what counts as the same request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FingerprintRules {
+    /// JSON pointers to members that do not count, such as a client's timestamp. Default none.
+    pub ignore: Vec<Pointer>,
+    /// Header fields that count too. Default none: proxies and clients change them between retries.
+    pub headers: Vec<FieldName>,
+}
+
+/// `outcomes` of a policy: what the upstream's statuses mean.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Outcomes {
+    /// Statuses that say that nothing was executed, so that the key may run again. Default 401, 403, 404,
+    /// 405, 413, 415, 421, 425, 429, 431: refusals before any work. 503 belongs here only where the
+    /// upstream means it so.
+    pub not_executed: Statuses,
+    /// With `on_unknown = "forward"`: 4xx statuses that settle an Unknown entry. Default none: an
+    /// upstream's 409 "key in use" is not an answer.
+    pub settles: Statuses,
+}
+
+impl Default for Outcomes {
+    fn default() -> Self {
+        let not_executed = Statuses::codes(&[401, 403, 404, 405, 413, 415, 421, 425, 429, 431]);
+        Self { not_executed, settles: Statuses::default() }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn wait() -> Period {
+    Period::secs(10)
+}
+
+fn retention() -> Period {
+    Period::days(1)
+}
+
+fn response_limit() -> ByteSize {
+    ByteSize::mib(1)
+}

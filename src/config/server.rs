@@ -1,0 +1,87 @@
+//! `[server]`: the gateway's own side.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::value::{ByteSize, Listen, Origin, Period};
+
+/// `[server]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Server {
+    /// Where clients are answered. Default `127.0.0.1:8080`: nobody outside reaches a gateway that nobody
+    /// has configured.
+    pub listen: Listen,
+    /// Where operators are answered. Default none: no admin endpoints.
+    pub admin_listen: Option<Listen>,
+    /// The largest request body on a route with a policy, counted in bytes received. Default 1 MiB: such
+    /// bodies are held in memory, and payments are small.
+    pub body_limit: ByteSize,
+    /// How long a request's body may take. Default 30 s: 1 MiB at 35 kB/s.
+    pub body_timeout: Period,
+    /// The most header fields of a request. Default 100, as hyper and nginx have it.
+    pub header_count: NonZeroU32,
+    /// The largest head of a request. Default 32 KiB, nginx's four buffers of 8 KiB.
+    pub header_limit: ByteSize,
+    /// How long a request's head may take. Default 10 s: far above any network, and a slow sender holds a
+    /// connection for that long only.
+    pub header_timeout: Period,
+    /// The most client connections at a time; more wait in the listener's queue. Default 10000: about
+    /// 200 MiB at 20 kB each.
+    pub max_connections: NonZeroU32,
+    /// How long a stopping gateway finishes what is in progress. Default 30 s, the grace period of
+    /// Kubernetes.
+    pub drain_timeout: Period,
+    /// What comes before the gateway's own public paths. Default empty: `/healthz`, `/problems/…`.
+    pub prefix: String,
+    /// Where clients reach the gateway: the base of the problems' `type`. Default none: `type` is relative.
+    pub public_url: Option<Origin>,
+    /// Who may ask for the state of a request. Default "authenticated".
+    pub status_endpoint: StatusEndpoint,
+    /// The gateway's certificate. Default none: plain HTTP, for a load balancer that ends TLS.
+    pub tls: Option<ServerTls>,
+}
+
+/// Who may ask for the state of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StatusEndpoint {
+    /// A caller with an identity, for its own scope. With `auth.mode = "none"` that is nobody.
+    Authenticated,
+    /// Everybody; who knows a key of the global scope sees its response.
+    Anyone,
+    /// Nobody.
+    Off,
+}
+
+/// `[server.tls]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerTls {
+    /// PEM file of the certificate chain, the gateway's own first.
+    pub cert: PathBuf,
+    /// PEM file of its private key.
+    pub key: PathBuf,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: Listen::loopback(8080),
+            admin_listen: None,
+            body_limit: ByteSize::mib(1),
+            body_timeout: Period::secs(30),
+            header_count: super::at_least_one(100),
+            header_limit: ByteSize::kib(32),
+            header_timeout: Period::secs(10),
+            max_connections: super::at_least_one(10_000),
+            drain_timeout: Period::secs(30),
+            prefix: String::new(),
+            public_url: None,
+            status_endpoint: StatusEndpoint::Authenticated,
+            tls: None,
+        }
+    }
+}
