@@ -88,7 +88,7 @@ pub struct Config {
 
 impl Config {
     /// Reads the file at `path`, then overrides from `env` (see [`process_env`]), then `flags`: pairs of a
-    /// key's path (`server.listen`) and its value.
+    /// key's path (`server.listen`) and its value. Where a name holds a `.`, only a variable can address it.
     ///
     /// # Errors
     /// If the file can't be read, a key is unknown, missing or wrong, a secret can't be read, or a setting
@@ -187,7 +187,7 @@ mod tests {
     fn an_error_names_the_origin_the_key_the_value_and_what_would_be_right() {
         let retention = "ONCEGATE__ROUTES__CREATE_PAYMENT__IDEMPOTENCY__RETENTION";
         type Pairs<'a> = &'a [(&'a str, &'a str)];
-        let table: [(Pairs<'_>, Pairs<'_>, &str); 9] = [
+        let table: [(Pairs<'_>, Pairs<'_>, &str); 10] = [
             (&[(retention, "10")], &[], "routes.create-payment.idempotency.retention: invalid type: integer `10`"),
             (
                 &[(retention, "10w")],
@@ -197,6 +197,11 @@ mod tests {
             (&[("ONCEGATE__STORE__WRITER", "1")], &[], "store.writer: unknown key `writer`; did you mean `writers`?"),
             (&[("ONCEGATE__STORE__WRITERS", "0")], &[], "store.writers: invalid value: integer `0`"),
             (&[("ONCEGATE__STOR__URL", "x")], &[], "stor: unknown key `stor`; did you mean `store`?"),
+            (
+                &[],
+                &[("routes.create-payment.idempotency.key", "bdy:/no")],
+                "routes.create-payment.idempotency.key: \"bdy:/no\" is no key source: it is",
+            ),
             (&[], &[("auth.mode", "heder")], "auth.mode: unknown value `heder`; did you mean `header`?"),
             (&[], &[("marks.url", "redis://:pw@a")], "marks.url: a URL never holds a password"),
             (&[], &[("store.password", "env:PW")], "store.password: the environment variable PW is not set"),

@@ -220,3 +220,28 @@ fn retention() -> Period {
 fn response_limit() -> ByteSize {
     ByteSize::mib(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(rest: &str) -> Result<Policy, toml::de::Error> {
+        toml::from_str(&format!("key = 'header'\n{rest}"))
+    }
+
+    #[test]
+    fn a_business_number_is_remembered_for_ever_unless_told_otherwise() {
+        let of = |rest: &str| [true, false].map(|business| policy(rest).unwrap().tombstone_of(business));
+        let month = Some(Period::days(30).get());
+        assert_eq!(of(""), [None, month]);
+        assert_eq!(of("tombstone = 'forever'"), [None, None]);
+        assert_eq!(of("tombstone = '0s'"), [Some(Duration::ZERO); 2]);
+        assert_eq!(of("tombstone = '30d'"), [month; 2]);
+    }
+
+    #[test]
+    fn another_tombstone_is_refused_with_both_forms() {
+        let error = policy("tombstone = 'never'").unwrap_err().to_string();
+        assert!(error.contains("`never` is not \"forever\", and a duration is an integer"), "{error}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Addresses: stores that are built in, and TLS settings that apply.
+//! Addresses: stores that are built in, connections that suffice, and TLS settings that apply.
 
 use super::{Finding, error};
 use crate::config::{Config, ServiceUrl};
@@ -12,6 +12,11 @@ const MARKS: &[&str] = &["memory", "redis", "rediss", "redis+sentinel", "redis+c
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     scheme("store.url", &config.store.url, STORES, findings);
     scheme("marks.url", &config.marks.url, MARKS, findings);
+    let store = &config.store;
+    if store.writers > store.max_connections {
+        let text = format!("{} is more than max_connections, {}", store.writers, store.max_connections);
+        findings.push(error("store.writers", text));
+    }
     for upstream in &config.upstreams {
         if upstream.tls.ca.is_some() && !upstream.urls.iter().any(|url| url.is_tls()) {
             let key = format!("upstreams.{}.tls.ca", upstream.name);
@@ -35,6 +40,12 @@ mod tests {
     fn a_store_that_is_not_built_in_is_refused() {
         assert_error(&Base::default().head("marks.url = 'memcached://a'"), "marks.url", "supported are: memory, redis");
         assert_sound(&Base::default().head("marks.url = 'redis+sentinel://a:1,b:1/main'"));
+    }
+
+    #[test]
+    fn writers_are_connections() {
+        assert_error(&Base::default().head("store.writers = 11"), "store.writers", "more than max_connections, 10");
+        assert_sound(&Base::default().head("store.writers = 10"));
     }
 
     #[test]

@@ -97,6 +97,7 @@ mod tests {
     #[test]
     fn alternatives_that_could_change_a_retrys_identity_are_told() {
         assert_warning(&key("['body:/order_no', 'header']"), KEY, "omits the first source");
+        assert_warning(&key("['body:/order_no', 'query:no']"), KEY, "omits the first source");
         assert_warning(&key("['header', 'body:/order_no']"), KEY, "business number first");
         assert_warning(&key("['path:id', 'header']"), KEY, "never used");
         assert_sound(&key("[['path:id', 'body:/no']]"));

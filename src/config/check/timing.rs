@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Finding, error, guarded, policy_key};
+use super::{Finding, error, guarded, policy_key, warning};
 use crate::config::{Absent, Config, Period, Policy, Route, Upstream};
 
 /// The longest `Retry-After` of a held entry: 60 s and half as much jitter.
@@ -13,6 +13,7 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     for upstream in &config.upstreams {
         if guarded(config).any(|(route, _)| route.upstream == upstream.name) {
             lease(config, upstream, findings);
+            drain(config, upstream, findings);
         }
         if upstream.connect_timeout > upstream.timeout {
             let text = format!("{} is longer than timeout, {}", upstream.connect_timeout, upstream.timeout);
@@ -37,6 +38,18 @@ fn lease(config: &Config, upstream: &Upstream, findings: &mut Vec<Finding>) {
             engine.lease, engine.renew, upstream.timeout, upstream.name, engine.margin
         );
         findings.push(error("engine.lease", text));
+    }
+}
+
+/// A call that is cut off when the gateway stops is Unknown.
+fn drain(config: &Config, upstream: &Upstream, findings: &mut Vec<Finding>) {
+    let drain = config.server.drain_timeout;
+    if drain < upstream.timeout {
+        let text = format!(
+            "{drain} is shorter than the timeout {} of the upstream {}: each restart leaves Unknown entries",
+            upstream.timeout, upstream.name
+        );
+        findings.push(warning("server.drain_timeout", text));
     }
 }
 
@@ -109,7 +122,7 @@ fn not_zero(config: &Config, findings: &mut Vec<Finding>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::check::testing::{Base, assert_error, assert_sound};
+    use crate::config::check::testing::{Base, assert_error, assert_sound, assert_warning};
 
     #[test]
     fn a_lease_outlasts_every_guarded_call() {
@@ -120,6 +133,12 @@ mod tests {
         assert_sound(&Base::default().and(slow));
         let guarded = format!("{slow}\nidempotency = {{ key = 'header' }}");
         assert_error(&Base::default().and(&guarded), "engine.lease", "upstream slow");
+    }
+
+    #[test]
+    fn a_stopping_gateway_waits_for_its_calls() {
+        assert_warning(&Base::default().head("server.drain_timeout = '9s'"), "server.drain_timeout", "Unknown");
+        assert_sound(&Base::default().head("server.drain_timeout = '10s'"));
     }
 
     #[test]
