@@ -20,14 +20,6 @@ pub struct Engine {
     /// What a lease has to spare beyond an upstream's timeout: for the commits before and after the call,
     /// and for pauses. Default 5 s.
     pub margin: Period,
-    /// How often a process looks for peers that died and for lookups that are due. Default 5 s: an orphan
-    /// is found one lease after the crash anyway.
-    pub rescue_interval: Period,
-    /// The most entries rescued or looked up in one round. Default 100: a round stays shorter than its
-    /// interval even where each lookup takes a second.
-    pub rescue_limit: NonZeroU32,
-    /// The most lookups under way at a time, so that a recovering upstream is not flooded. Default 16.
-    pub lookup_concurrency: NonZeroU32,
     /// How long a call that timed out is still listened to: its late answer settles the entry. Default
     /// 60 s: what most proxies in between keep a silent connection.
     pub late_answer: Period,
@@ -38,16 +30,12 @@ pub struct Engine {
     /// The most requests that wait for another's answer (`concurrent = "wait"`). Default 10000, the
     /// connections that can hold one.
     pub max_waiters: NonZeroU32,
-    /// The most that wait for one key; more are answered 409 at once. Default 100.
-    pub max_waiters_per_key: NonZeroU32,
-    /// How often a waiter looks for an answer that another gateway has. Default 100 ms; in one process it
-    /// is woken.
-    pub wait_poll: Period,
-    /// How often what is over is cleared away. Default 60 s.
-    pub reap_interval: Period,
-    /// The most entries cleared away in one transaction, so that the hot path never waits for it.
-    /// Default 1000.
-    pub reap_limit: NonZeroU32,
+    /// The most lookups under way at a time in the background, so that a recovering upstream is not
+    /// flooded. Default 16.
+    pub max_lookups: NonZeroU32,
+    /// The most entries that one housekeeping statement rescues or clears away, so that no request waits
+    /// for it. Default 500.
+    pub sweep_limit: NonZeroU32,
 }
 
 impl Default for Engine {
@@ -56,16 +44,11 @@ impl Default for Engine {
             lease: Period::secs(30),
             renew: Period::secs(5),
             margin: Period::secs(5),
-            rescue_interval: Period::secs(5),
-            rescue_limit: super::at_least_one(100),
-            lookup_concurrency: super::at_least_one(16),
             late_answer: Period::secs(60),
             record_wait: Period::secs(5),
             max_waiters: super::at_least_one(10_000),
-            max_waiters_per_key: super::at_least_one(100),
-            wait_poll: Period::millis(100),
-            reap_interval: Period::secs(60),
-            reap_limit: super::at_least_one(1000),
+            max_lookups: super::at_least_one(16),
+            sweep_limit: super::at_least_one(500),
         }
     }
 }

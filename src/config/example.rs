@@ -24,8 +24,14 @@ const MINIMAL: &str = r#"
 "#;
 
 fn load(text: &str) -> Result<Config, String> {
-    let env = ["ONCEGATE_FINGERPRINT_SECRET", "STORE_PASSWORD", "MARKS_PASSWORD", "LOOKUP_AUTHORIZATION"]
-        .map(|name| (name.to_owned(), "an example secret of some length".to_owned()));
+    let env = [
+        "ONCEGATE_FINGERPRINT_SECRET",
+        "STORE_PASSWORD",
+        "MARKS_PASSWORD",
+        "SENTINEL_PASSWORD",
+        "LOOKUP_AUTHORIZATION",
+    ]
+    .map(|name| (name.to_owned(), "an example secret of some length".to_owned()));
     Config::parse("config.example.toml", text, env, []).map_err(|error| error.to_string())
 }
 

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use super::{Auth, AuthMode, Config, Policy, Route, ScopeKind};
 
 impl Config {
-    /// For each namespace, what gives its requests their identity: its key sources, its
-    /// scope and where the owner comes from. Routes that share a
-    /// namespace agree, else `check` has refused them.
+    /// For each namespace, what gives its requests their identity: key sources, scope, and where the scope's
+    /// owner comes from. Routes that share a namespace agree, else `check` has refused them.
     #[must_use]
     pub fn identities(&self) -> BTreeMap<String, String> {
         let policies = self.routes.iter().filter_map(|route| Some((route, route.idempotency.as_ref()?)));

@@ -21,16 +21,21 @@ pub struct Server {
     pub body_limit: ByteSize,
     /// How long a request's body may take. Default 30 s: 1 MiB at 35 kB/s.
     pub body_timeout: Period,
+    /// How long a request's body may pause. Default 10 s: a dead client is given up before the whole time.
+    pub body_idle_timeout: Period,
     /// The most header fields of a request. Default 100, as hyper and nginx have it.
     pub header_count: NonZeroU32,
-    /// The largest head of a request. Default 32 KiB, nginx's four buffers of 8 KiB.
+    /// The largest head of a request, at least 8 KiB. Default 64 KiB: twice nginx's, for large tokens.
     pub header_limit: ByteSize,
-    /// How long a request's head may take. Default 10 s: far above any network, and a slow sender holds a
-    /// connection for that long only.
+    /// How long a request's head may take, and so also how long a connection is kept unused. Default 30 s:
+    /// a slow sender holds a connection for that long only.
     pub header_timeout: Period,
     /// The most client connections at a time; more wait in the listener's queue. Default 10000: about
     /// 200 MiB at 20 kB each.
     pub max_connections: NonZeroU32,
+    /// The most requests at a time on one HTTP/2 connection. Default 250: a load balancer needs no second
+    /// connection, a hostile client gets no thousands.
+    pub max_streams: NonZeroU32,
     /// How long a stopping gateway finishes what is in progress. Default 30 s, the grace period of
     /// Kubernetes.
     pub drain_timeout: Period,
@@ -64,6 +69,13 @@ pub struct ServerTls {
     pub cert: PathBuf,
     /// PEM file of its private key.
     pub key: PathBuf,
+    /// How long a handshake may take. Default 10 s.
+    #[serde(default = "handshake_timeout")]
+    pub handshake_timeout: Period,
+}
+
+fn handshake_timeout() -> Period {
+    Period::secs(10)
 }
 
 impl Default for Server {
@@ -73,10 +85,12 @@ impl Default for Server {
             admin_listen: None,
             body_limit: ByteSize::mib(1),
             body_timeout: Period::secs(30),
+            body_idle_timeout: Period::secs(10),
             header_count: super::at_least_one(100),
-            header_limit: ByteSize::kib(32),
-            header_timeout: Period::secs(10),
+            header_limit: ByteSize::kib(64),
+            header_timeout: Period::secs(30),
             max_connections: super::at_least_one(10_000),
+            max_streams: super::at_least_one(250),
             drain_timeout: Period::secs(30),
             prefix: String::new(),
             public_url: None,

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
-use super::value::{Secret, ServiceUrl};
+use super::value::{ByteSize, Period, Secret, ServiceUrl};
 
 /// `[store]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -15,20 +15,33 @@ pub struct Store {
     /// The password of the URL's user. Default none.
     #[serde(default)]
     pub password: Option<Secret>,
-    /// The most connections, writers among them. Default 10: reads are few, since replays come from the
-    /// cache or the mark.
-    #[serde(default = "max_connections")]
-    pub max_connections: NonZeroU32,
-    /// Connections that commit batches. Default 1: measured, more are slower below about 256 concurrent
-    /// requests, since batches get smaller.
+    /// Connections that commit batches; SQLite always has one. Default 1: measured, more are slower below
+    /// about 256 concurrent requests, since batches get smaller.
     #[serde(default = "writers")]
     pub writers: NonZeroU32,
-    /// The most items of one transaction. Default 512: larger ones gain nothing and keep their rows
+    /// Connections that read. Default 4: replays come from the cache or the mark, so reads are few.
+    #[serde(default = "readers")]
+    pub readers: NonZeroU32,
+    /// How long a call may wait for a connection. Default 2 s: then the client is told 503 and retries.
+    #[serde(default = "acquire_timeout")]
+    pub acquire_timeout: Period,
+    /// How long a statement or a commit may take. Default 5 s: beyond it the connection counts as dead,
+    /// which is how a half-open one is noticed.
+    #[serde(default = "statement_timeout")]
+    pub statement_timeout: Period,
+    /// How long a write may wait for a row that somebody's own transaction has locked. Default 250 ms: the
+    /// rest of the batch waits with it. MySQL counts whole seconds.
+    #[serde(default = "lock_timeout")]
+    pub lock_timeout: Period,
+    /// The most items of one transaction. Default 256: larger ones gain nothing and keep their rows
     /// locked for longer.
     #[serde(default = "batch_limit")]
     pub batch_limit: NonZeroU32,
-    /// The most items that wait for a batch; more are refused with 503. Default 10000: about a second of
-    /// work, longer than which no client should wait for a refusal.
+    /// The most bytes of one transaction. Default 4 MiB: below the smallest packet limit, MySQL's 16 MiB.
+    #[serde(default = "batch_bytes")]
+    pub batch_bytes: ByteSize,
+    /// The most claims that wait for a batch; more are refused with 503. Default 16384: about a second of
+    /// work, longer than which no client should wait for a refusal. Completions are never refused.
     #[serde(default = "queue_limit")]
     pub queue_limit: NonZeroU32,
     /// Starts although the database may lose a confirmed commit in a crash (`synchronous_commit = off`
@@ -37,18 +50,34 @@ pub struct Store {
     pub allow_weak_durability: bool,
 }
 
-fn max_connections() -> NonZeroU32 {
-    super::at_least_one(10)
-}
-
 fn writers() -> NonZeroU32 {
     super::at_least_one(1)
 }
 
+fn readers() -> NonZeroU32 {
+    super::at_least_one(4)
+}
+
+fn acquire_timeout() -> Period {
+    Period::secs(2)
+}
+
+fn statement_timeout() -> Period {
+    Period::secs(5)
+}
+
+fn lock_timeout() -> Period {
+    Period::millis(250)
+}
+
 fn batch_limit() -> NonZeroU32 {
-    super::at_least_one(512)
+    super::at_least_one(256)
+}
+
+fn batch_bytes() -> ByteSize {
+    ByteSize::mib(4)
 }
 
 fn queue_limit() -> NonZeroU32 {
-    super::at_least_one(10_000)
+    super::at_least_one(16_384)
 }

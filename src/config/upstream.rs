@@ -13,7 +13,7 @@ use super::value::{Name, Origin, Period};
 pub struct Upstream {
     /// What routes call it.
     pub name: Name,
-    /// Where it is reached, tried in turn; another one only while nothing has been sent.
+    /// Where it is reached, at most 64, tried in turn; another one only while nothing has been sent.
     pub urls: Vec<Origin>,
     /// How long a connection may take, TLS included. Default 1 s: within a data centre a SYN lost once.
     #[serde(default = "connect_timeout")]
@@ -26,7 +26,8 @@ pub struct Upstream {
     /// (Node.js, uvicorn) close theirs, since a request sent into a closing connection is Unknown.
     #[serde(default = "idle_timeout")]
     pub idle_timeout: Period,
-    /// The most idle connections per URL. Default 64.
+    /// The most idle connections per URL. Default 256: a burst keeps its
+    /// connections for the next one.
     #[serde(default = "max_idle")]
     pub max_idle: NonZeroU32,
     /// HTTP/2 without asking first (prior knowledge). Default false: HTTP/1.1.
@@ -41,7 +42,7 @@ pub struct Upstream {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamTls {
-    /// PEM file of the authorities trusted instead of the public ones. Default none.
+    /// PEM file of authorities trusted besides the public ones. Default none.
     pub ca: Option<PathBuf>,
 }
 
@@ -58,5 +59,5 @@ fn idle_timeout() -> Period {
 }
 
 fn max_idle() -> NonZeroU32 {
-    super::at_least_one(64)
+    super::at_least_one(256)
 }

@@ -1,4 +1,4 @@
-//! Addresses: stores that are built in, connections that suffice, and TLS settings that apply.
+//! Addresses: stores that are built in, a head's least size, and TLS settings that apply.
 
 use super::{Finding, error};
 use crate::config::{Config, ServiceUrl};
@@ -6,16 +6,18 @@ use crate::config::{Config, ServiceUrl};
 /// What the stores' drivers are built for.
 const STORES: &[&str] = &["sqlite", "postgres", "postgresql", "mysql", "mariadb"];
 
+/// hyper's least buffer for a head.
+const LEAST_HEAD: usize = 8192;
+
 /// What the marks' drivers are built for.
 const MARKS: &[&str] = &["memory", "redis", "rediss", "redis+sentinel", "redis+cluster"];
 
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     scheme("store.url", &config.store.url, STORES, findings);
     scheme("marks.url", &config.marks.url, MARKS, findings);
-    let store = &config.store;
-    if store.writers > store.max_connections {
-        let text = format!("{} is more than max_connections, {}", store.writers, store.max_connections);
-        findings.push(error("store.writers", text));
+    let head = config.server.header_limit;
+    if head.get() < LEAST_HEAD {
+        findings.push(error("server.header_limit", format!("{head} is too small; it must be 8KiB or more")));
     }
     for upstream in &config.upstreams {
         if upstream.tls.ca.is_some() && !upstream.urls.iter().any(|url| url.is_tls()) {
@@ -43,9 +45,9 @@ mod tests {
     }
 
     #[test]
-    fn writers_are_connections() {
-        assert_error(&Base::default().head("store.writers = 11"), "store.writers", "more than max_connections, 10");
-        assert_sound(&Base::default().head("store.writers = 10"));
+    fn a_head_has_room() {
+        assert_error(&Base::default().head("server.header_limit = '4KiB'"), "server.header_limit", "8KiB");
+        assert_sound(&Base::default().head("server.header_limit = '8KiB'"));
     }
 
     #[test]

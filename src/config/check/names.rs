@@ -5,6 +5,9 @@ use std::collections::HashSet;
 use super::{Finding, error, warning};
 use crate::config::{Config, Name};
 
+/// As many as an upstream takes.
+const MAX_URLS: usize = 64;
+
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     unique("upstreams", config.upstreams.iter().map(|upstream| &upstream.name), findings);
     unique("routes", config.routes.iter().map(|route| &route.name), findings);
@@ -20,6 +23,10 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
         if upstream.urls.is_empty() {
             findings.push(error(format!("{key}.urls"), "the list is empty; give at least one URL"));
         }
+        if upstream.urls.len() > MAX_URLS {
+            let text = format!("{} URLs are more than {MAX_URLS}; put a load balancer in front", upstream.urls.len());
+            findings.push(error(format!("{key}.urls"), text));
+        }
         if !config.routes.iter().any(|route| route.upstream == upstream.name) {
             findings.push(warning(key, "no route uses this upstream; remove it, or name it in a route"));
         }
@@ -34,6 +41,7 @@ fn unique<'a>(key: &str, names: impl Iterator<Item = &'a Name>, findings: &mut V
 
 #[cfg(test)]
 mod tests {
+    use super::MAX_URLS;
     use crate::config::check::testing::{Base, assert_error, assert_warning};
 
     #[test]
@@ -51,5 +59,8 @@ mod tests {
         let base = Base::default().and("[[upstreams]]\nname = 'spare'\nurls = []");
         assert_warning(&base, "upstreams.spare", "no route uses");
         assert_error(&base, "upstreams.spare.urls", "empty");
+        let urls = vec!["'http://a:1'"; MAX_URLS + 1].join(",");
+        let base = Base::default().and(&format!("[[upstreams]]\nname = 'spare'\nurls = [{urls}]"));
+        assert_error(&base, "upstreams.spare.urls", "65 URLs");
     }
 }

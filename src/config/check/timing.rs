@@ -91,14 +91,15 @@ fn not_zero(config: &Config, findings: &mut Vec<Finding>) {
     let (server, engine) = (&config.server, &config.engine);
     let mut periods: Vec<(String, Period)> = [
         ("server.body_timeout", server.body_timeout),
+        ("server.body_idle_timeout", server.body_idle_timeout),
         ("server.header_timeout", server.header_timeout),
+        ("store.acquire_timeout", config.store.acquire_timeout),
+        ("store.statement_timeout", config.store.statement_timeout),
+        ("store.lock_timeout", config.store.lock_timeout),
         ("marks.timeout", config.marks.timeout),
         ("marks.ttl", config.marks.ttl),
         ("engine.lease", engine.lease),
         ("engine.renew", engine.renew),
-        ("engine.rescue_interval", engine.rescue_interval),
-        ("engine.wait_poll", engine.wait_poll),
-        ("engine.reap_interval", engine.reap_interval),
     ]
     .map(|(key, period)| (key.to_owned(), period))
     .into();

@@ -13,6 +13,7 @@ use crate::config::error::ConfigError;
 const SECRETS: &[(&str, Literal)] = &[
     ("store.password", Literal::Refused),
     ("marks.password", Literal::Refused),
+    ("marks.sentinel_password", Literal::Refused),
     ("secrets.fingerprint.*", Literal::Refused),
     ("routes.*.idempotency.lookup.headers.*", Literal::Allowed),
 ];

@@ -50,6 +50,11 @@ impl Statuses {
         Self(codes.iter().copied().map(StatusMatch::Code).collect())
     }
 
+    /// Every status that is one of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        (100..600).filter(|status| self.contains(*status))
+    }
+
     /// Whether `status` is one of them.
     #[must_use]
     pub fn contains(&self, status: u16) -> bool {
@@ -142,6 +147,7 @@ mod tests {
             assert_eq!(set.contains(status), inside, "{status}");
         }
         assert!(parse("\"4xx\"").unwrap().contains(499));
+        assert_eq!(parse("[404, \"2xx\", 404]").unwrap().iter().count(), 101);
         assert_eq!(parse("410"), Ok(Statuses::codes(&[410])));
         assert_eq!(parse("[]"), Ok(Statuses::default()));
     }
