@@ -7,6 +7,7 @@ pub mod config;
 pub mod engine;
 pub mod entry;
 pub mod http;
+pub mod marks;
 pub mod problem;
 pub mod routing;
 pub mod storage;
