@@ -70,3 +70,79 @@ fn tell(change: Change, error: Option<&Unavailable>) {
 fn gauge(open: f64) {
     metrics::gauge!("oncegate_marks_breaker_open").set(open);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Log {
+        fn lines(&self) -> Vec<String> {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap().lines().map(str::to_owned).collect()
+        }
+    }
+
+    async fn fail() -> Result<(), Unavailable> {
+        Err(Unavailable("the reason".into()))
+    }
+
+    #[tokio::test]
+    async fn an_outage_is_logged_once_when_it_begins_and_once_when_it_ends() {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let pause = Duration::from_millis(1);
+        let breaker = Breaker::new(CircuitOptions { failures: 3, pause, longest_pause: pause });
+
+        let deadline = clock::now() + Duration::from_secs(10);
+        let mut asked = 0;
+        // The three that open it, and some probes that fail.
+        while asked < 6 {
+            assert!(clock::now() < deadline, "{asked}");
+            let call = async {
+                asked += 1;
+                fail().await
+            };
+            assert!(breaker.call(call).await.is_err());
+            tokio::task::yield_now().await;
+        }
+        let lines = log.lines();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("WARN") && lines[0].contains("the reason"), "{lines:?}");
+
+        while breaker.call(async { Ok(()) }).await.is_err() {
+            assert!(clock::now() < deadline);
+            tokio::task::yield_now().await;
+        }
+        let lines = log.lines();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[1].contains("INFO"), "{lines:?}");
+    }
+
+    #[tokio::test]
+    async fn an_open_breaker_does_not_run_the_exchange() {
+        let pause = Duration::from_secs(3600);
+        let breaker = Breaker::new(CircuitOptions { failures: 1, pause, longest_pause: pause });
+        assert!(breaker.call(fail()).await.is_err());
+        let result = breaker.call(async { panic!("the store was asked") as Result<(), Unavailable> }).await;
+        assert!(result.is_err());
+    }
+}

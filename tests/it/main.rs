@@ -6,4 +6,5 @@
 mod identities;
 mod instances;
 mod ledger;
+mod marks;
 mod servers;

@@ -4,3 +4,4 @@ pub(crate) mod database;
 pub(crate) mod mariadb;
 pub(crate) mod postgres;
 pub(crate) mod process;
+pub(crate) mod redis;
