@@ -103,8 +103,9 @@ mod tests {
         Err(Unavailable("the reason".into()))
     }
 
+    /// One test, since a log line that another thread comes to first may be switched off for all.
     #[tokio::test]
-    async fn an_outage_is_logged_once_when_it_begins_and_once_when_it_ends() {
+    async fn an_open_breaker_asks_nothing_and_an_outage_is_logged_when_it_begins_and_when_it_ends() {
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
@@ -112,37 +113,25 @@ mod tests {
         let pause = Duration::from_millis(1);
         let breaker = Breaker::new(CircuitOptions { failures: 3, pause, longest_pause: pause });
 
-        let deadline = clock::now() + Duration::from_secs(10);
-        let mut asked = 0;
         // The three that open it, and some probes that fail.
-        while asked < 6 {
-            assert!(clock::now() < deadline, "{asked}");
+        let (mut asked, mut refused) = (0, 0);
+        while asked < 6 || refused == 0 {
+            let before = asked;
             let call = async {
                 asked += 1;
                 fail().await
             };
             assert!(breaker.call(call).await.is_err());
-            tokio::task::yield_now().await;
+            refused += u32::from(asked == before);
         }
         let lines = log.lines();
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].contains("WARN") && lines[0].contains("the reason"), "{lines:?}");
 
-        while breaker.call(async { Ok(()) }).await.is_err() {
-            assert!(clock::now() < deadline);
-            tokio::task::yield_now().await;
-        }
+        while breaker.call(async { Ok(()) }).await.is_err() {}
+        assert!(breaker.call(async { Ok(()) }).await.is_ok());
         let lines = log.lines();
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[1].contains("INFO"), "{lines:?}");
-    }
-
-    #[tokio::test]
-    async fn an_open_breaker_does_not_run_the_exchange() {
-        let pause = Duration::from_secs(3600);
-        let breaker = Breaker::new(CircuitOptions { failures: 1, pause, longest_pause: pause });
-        assert!(breaker.call(fail()).await.is_err());
-        let result = breaker.call(async { panic!("the store was asked") as Result<(), Unavailable> }).await;
-        assert!(result.is_err());
     }
 }

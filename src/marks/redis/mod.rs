@@ -5,8 +5,9 @@
 //! back in one read, so that callers share round trips and system calls without waiting for each other;
 //! with a pool, 64 callers would need 64 connections and pay for each command with a write and a read of
 //! their own on both sides. Measured with 64 callers and the server on the same two cores: three times as
-//! many reservations a second as through a pool of 64. It is also safe against cancellation: the connection belongs to a task of its
-//! own that pairs answers with questions in order, and throws an answer away that nobody waits for any more.
+//! many reservations a second as through a pool of 64. It is also safe against cancellation: the connection
+//! belongs to a task of its own that pairs answers with questions in order, and throws an answer away that
+//! nobody waits for any more.
 //!
 //! **Every exchange is bounded** by one time limit, opening the connection included. What follows from a
 //! failure:

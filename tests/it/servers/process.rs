@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use oncegate::clock;
@@ -143,10 +144,22 @@ impl Drop for Process {
     }
 }
 
-/// A port of the loopback interface that nobody listened on a moment ago.
+/// A port of the loopback interface that nobody listens on.
+///
+/// Each is handed out once, and none is of the range from which the system takes ports for outgoing
+/// connections: tests that run beside this one open many between this call and the server's start.
 pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    const FIRST: u32 = 15_000;
+    const COUNT: u32 = 15_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    // Test processes that run at the same time begin far apart.
+    let start = std::process::id().wrapping_mul(2_017);
+    let mut ports = std::iter::repeat_with(|| start.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % COUNT);
+    let free = ports.find_map(|offset| {
+        let port = u16::try_from(FIRST + offset).ok()?;
+        std::net::TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port)
+    });
+    free.unwrap()
 }
 
 /// Runs `command` to its end and returns what it printed.
