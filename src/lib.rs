@@ -10,5 +10,7 @@ pub mod http;
 pub mod marks;
 pub mod problem;
 pub mod routing;
+pub mod server;
 pub mod storage;
+pub mod telemetry;
 pub mod upstream;

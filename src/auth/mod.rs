@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
+use serde::Deserialize;
 
 use crate::entry::{Scope, ScopeError};
 
@@ -35,7 +36,8 @@ pub struct Principal {
 }
 
 /// Whose a route's keys are, before it is known who calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ScopeKind {
     /// The caller's tenant's.
     Tenant,

@@ -3,8 +3,8 @@
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::policy::ScopeKind;
 use super::value::FieldName;
+use crate::auth::ScopeKind;
 
 /// `[auth]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

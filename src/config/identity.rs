@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Auth, AuthMode, Config, Policy, Route, ScopeKind};
+use super::{Auth, AuthMode, Config, Policy, Route};
+use crate::auth::ScopeKind;
 
 impl Config {
     /// For each namespace, what gives its requests their identity: key sources, scope, and where the scope's

@@ -41,9 +41,7 @@ pub use env::process_env;
 pub use error::ConfigError;
 pub use lookup::{Absent, CompletedWhen, Lookup, LookupRequest, LookupRequestError};
 pub use marks::Marks;
-pub use policy::{
-    Concurrent, FingerprintRules, ForwardKey, ForwardKeyFormat, Mode, OnUnknown, Outcomes, Policy, ScopeKind, Tombstone,
-};
+pub use policy::{FingerprintRules, OnUnknown, Outcomes, Policy, Tombstone};
 pub use route::Route;
 pub use secrets::Secrets;
 pub use server::{Server, ServerTls, StatusEndpoint};

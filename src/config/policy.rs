@@ -7,7 +7,9 @@ use serde::de::{Deserializer, Error};
 
 use super::lookup::Lookup;
 use super::value::{ByteSize, FieldName, Name, Period, Statuses};
+use crate::auth::ScopeKind;
 use crate::entry::{KeySources, Pointer};
+use crate::http::route::{Concurrent, ForwardFormat, ForwardKey, Mode};
 
 /// `[routes.idempotency]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -46,7 +48,7 @@ pub struct Policy {
     /// How that key is spelled. Default "bare": upstreams that know only `Idempotency-Key: abc` would take
     /// the quotes for a part of the key.
     #[serde(default)]
-    pub forward_key_format: ForwardKeyFormat,
+    pub forward_key_format: ForwardFormat,
     /// Whether the policy decides. Default "enforce".
     #[serde(default)]
     pub mode: Mode,
@@ -84,29 +86,6 @@ impl Policy {
     }
 }
 
-/// Whose a key is, before it is known who calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ScopeKind {
-    /// The caller's tenant's.
-    Tenant,
-    /// The caller's own.
-    Subject,
-    /// Everybody's.
-    Global,
-}
-
-/// What a retry is told while the first request runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Concurrent {
-    /// 409 at once.
-    #[default]
-    Processing,
-    /// The answer, if it comes in time.
-    Wait,
-}
-
 /// What a retry of a request with an unknown outcome comes to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -118,41 +97,6 @@ pub enum OnUnknown {
     Lookup,
     /// It is forwarded again with the same key: the upstream honours it.
     Forward,
-}
-
-/// The key that the upstream sees.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ForwardKey {
-    /// The digest of namespace, scope and key: two tenants' "1" never meet.
-    #[default]
-    Derived,
-    /// The client's own.
-    Raw,
-}
-
-/// How the forwarded key is spelled.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ForwardKeyFormat {
-    /// `abc`.
-    #[default]
-    Bare,
-    /// `"abc"`, an RFC 9651 string.
-    Quoted,
-}
-
-/// Whether the policy decides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// It does.
-    #[default]
-    Enforce,
-    /// It decides and counts, but alters nothing: to try it on live traffic.
-    Observe,
-    /// It only replays; what is new is refused.
-    ReplayOnly,
 }
 
 /// How much longer a key is remembered without its response.

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Deserializer};
 
 use super::auth::Auth;
-use super::policy::{Policy, ScopeKind};
+use super::policy::Policy;
 use super::value::{Name, from_text};
+use crate::auth::ScopeKind;
 use crate::entry::Namespace;
 use crate::routing::Pattern;
 

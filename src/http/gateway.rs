@@ -30,6 +30,8 @@ pub struct Gateway(pub(super) Arc<Inner>);
 pub struct Inner {
     /// All routes.
     pub routes: Router<Arc<Route>>,
+    /// The guards among them.
+    pub guards: Vec<Arc<Guard>>,
     /// What guards them.
     pub engine: Arc<Engine>,
     /// How senders are told apart.

@@ -1,8 +1,10 @@
 //! The HTTP edge: listening, reading, and the fields that belong to a connection rather than to a message.
 
+pub mod app;
 pub mod body;
 pub mod connection;
 pub mod drain;
+pub mod endpoints;
 pub mod forwarded;
 pub mod framing;
 pub mod gateway;

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::FromRequestParts;
 use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Response};
@@ -109,6 +110,17 @@ impl Caller {
         let mut response = self.refuse(problem);
         replayed(response.headers_mut(), "false");
         response
+    }
+}
+
+impl FromRequestParts<super::endpoints::Endpoints> for Caller {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &super::endpoints::Endpoints,
+    ) -> Result<Self, Self::Rejection> {
+        Ok(Self::new(parts, &state.gateway.0.problems))
     }
 }
 

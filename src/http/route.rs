@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::HeaderName;
+use serde::Deserialize;
 
 use crate::auth::ScopeKind;
 use crate::engine::Policy;
@@ -70,36 +71,44 @@ pub enum Keyless {
 }
 
 /// What a retry is told while the first request runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Concurrent {
     /// That it does, at once.
+    #[default]
     Processing,
     /// The answer, if it comes in time.
     Wait,
 }
 
 /// The key that the upstream sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ForwardKey {
     /// The digest of namespace, scope and key.
+    #[default]
     Derived,
     /// The client's own.
     Raw,
 }
 
 /// How the forwarded key is spelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ForwardFormat {
     /// Unquoted.
+    #[default]
     Bare,
     /// As an RFC 9651 string.
     Quoted,
 }
 
 /// Whether a guard decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It does.
+    #[default]
     Enforce,
     /// It decides and counts, and alters nothing.
     Observe,

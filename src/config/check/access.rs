@@ -1,7 +1,8 @@
 //! Who may do what, and whose a key is.
 
 use super::{Finding, error, guarded, policy_key, warning};
-use crate::config::{AuthMode, Config, ScopeKind};
+use crate::auth::ScopeKind;
+use crate::config::{AuthMode, Config};
 
 /// A key of SHA-256's own length; RFC 2104 discourages shorter ones.
 const SECRET_BYTES: usize = 32;

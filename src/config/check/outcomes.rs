@@ -1,8 +1,10 @@
 //! What an upstream's answers mean, and what becomes of an Unknown.
 
 use super::{Finding, error, guarded, policy_key, warning};
-use crate::config::{Config, ForwardKey, OnUnknown, Policy, Route, ScopeKind};
+use crate::auth::ScopeKind;
+use crate::config::{Config, OnUnknown, Policy, Route};
 use crate::entry::source::Alternative;
+use crate::http::route::ForwardKey;
 
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     for (route, policy) in guarded(config) {

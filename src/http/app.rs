@@ -1,0 +1,28 @@
+//! All routes on one screen: our own endpoints under the prefix; everything else is the door's.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::routing::get;
+use http::{Request, Response};
+
+use super::endpoints::{self, Endpoints, StatusAccess};
+
+/// What answers on the public listener.
+pub fn public(endpoints: Endpoints, prefix: &str) -> Router {
+    let mut own = Router::new()
+        .route("/healthz", get(endpoints::healthz))
+        .route("/readyz", get(endpoints::readyz))
+        .route("/problems/{slug}", get(endpoints::problem));
+    if endpoints.status != StatusAccess::Off {
+        own = own.route("/idempotency/requests/{key}", get(endpoints::request_state));
+    }
+    // Another method on one of our paths is not ours either: an upstream may well serve it.
+    let own = own.method_not_allowed_fallback(door);
+    let router = if prefix.is_empty() { own } else { Router::new().nest(prefix, own) };
+    router.fallback(door).with_state(endpoints)
+}
+
+async fn door(State(endpoints): State<Endpoints>, request: Request<Body>) -> Response<Body> {
+    endpoints.gateway.handle(request).await
+}

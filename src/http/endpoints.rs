@@ -1,0 +1,225 @@
+//! The gateway's own public endpoints.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::response::{Html, IntoResponse, Json};
+use futures_util::future::BoxFuture;
+use http::{Response, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::gateway::Gateway;
+use super::reply::Caller;
+use crate::auth::ScopeKind;
+use crate::engine::Reason;
+use crate::entry::{Answer, Entry, Identity, Key, Namespace, State as EntryState, StoredResponse};
+use crate::problem::{Problem, Situation};
+
+/// Whether the store takes writes.
+pub type Probe = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
+
+/// What the endpoints answer from.
+#[derive(Clone)]
+pub struct Endpoints {
+    /// The door, whose entries are asked for.
+    pub gateway: Gateway,
+    /// Whether the store takes writes.
+    pub store_is_writable: Probe,
+    /// Set when the process has been told to stop.
+    pub draining: Arc<AtomicBool>,
+    /// Who may ask for the state of a request.
+    pub status: StatusAccess,
+}
+
+impl std::fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoints").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+/// Who may ask for the state of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusAccess {
+    /// A caller with an identity, for its own scope.
+    Authenticated,
+    /// Everybody.
+    Anyone,
+    /// Nobody.
+    Off,
+}
+
+/// `GET /healthz`: the process answers.
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// `GET /readyz`: new requests are welcome here. A broker's outage would not matter: it is no payment outage.
+pub(super) async fn readyz(State(endpoints): State<Endpoints>) -> Response<Body> {
+    let missing = if endpoints.draining.load(Ordering::Acquire) {
+        Some("draining\n")
+    } else if !endpoints.gateway.0.engine.is_alive() {
+        Some("lease is not held\n")
+    } else if !(endpoints.store_is_writable)().await {
+        Some("store does not take writes\n")
+    } else {
+        None
+    };
+    match missing {
+        None => "ready\n".into_response(),
+        Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing).into_response(),
+    }
+}
+
+/// `GET /problems/{slug}`: what a problem's `type` leads to.
+pub(super) async fn problem(Path(slug): Path<String>, caller: Caller) -> Response<Body> {
+    let Some(facts) = Situation::ALL.map(Situation::facts).into_iter().find(|facts| facts.slug == slug) else {
+        return caller.refuse(Problem::new(Situation::NoRoute));
+    };
+    let retry = match facts.retry {
+        crate::problem::Retry::SameKey => "Send the same request with the same key.",
+        crate::problem::Retry::NewKey => "Send a corrected request, with a key.",
+        crate::problem::Retry::No => "Do not repeat the request.",
+    };
+    Html(format!(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{slug}</title>\
+         <body style=\"font:1rem/1.6 system-ui,sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem;color-scheme:light dark\">\
+         <p>{status}</p><h1>{title}</h1><p>{detail}</p><p><strong>{retry}</strong></p></body></html>\n",
+        slug = facts.slug,
+        status = facts.status,
+        title = facts.title,
+        detail = facts.detail,
+    ))
+    .into_response()
+}
+
+/// The query of `GET /idempotency/requests/{key}`.
+#[derive(Debug, Deserialize)]
+pub(super) struct RequestQuery {
+    namespace: String,
+}
+
+/// The state of a request, as its own caller may know it.
+#[derive(Debug, Serialize)]
+struct RequestState {
+    namespace: String,
+    key: String,
+    state: &'static str,
+    attempt: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<KnownResponse>,
+}
+
+#[derive(Debug, Serialize)]
+struct KnownResponse {
+    status: u16,
+    headers: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_base64: Option<String>,
+}
+
+/// `GET /idempotency/requests/{key}?namespace=`: the caller's own entry.
+pub(super) async fn request_state(
+    State(endpoints): State<Endpoints>,
+    Path(key): Path<String>,
+    query: Result<Query<RequestQuery>, QueryRejection>,
+    caller: Caller,
+    headers: http::HeaderMap,
+) -> Response<Body> {
+    let Ok(Query(query)) = query else {
+        return caller.refuse(Problem::new(Situation::BadRequest).because("The query must name the key's namespace."));
+    };
+    match endpoints.find(&caller, &headers, &key, &query.namespace).await {
+        Ok(state) => Json(state).into_response(),
+        Err(problem) => caller.refuse(problem),
+    }
+}
+
+impl Endpoints {
+    async fn find(
+        &self,
+        caller: &Caller,
+        headers: &http::HeaderMap,
+        key: &str,
+        namespace: &str,
+    ) -> Result<RequestState, Problem> {
+        let inner = &self.gateway.0;
+        let principal = inner.authenticator.authenticate(caller.peer.addr.ip(), headers);
+        let principal =
+            principal.map_err(|error| Problem::new(Situation::Unauthenticated).because(error.to_string()))?;
+        if self.status == StatusAccess::Authenticated && !principal.is_known() {
+            let because =
+                "Only callers with an identity may ask, and none are told apart here (server.status_endpoint).";
+            return Err(Problem::new(Situation::Unauthenticated).because(because));
+        }
+        let unknown = || Problem::new(Situation::KeyUnknown);
+        let (namespace, kind) = inner.namespace(namespace).ok_or_else(unknown)?;
+        let key = Key::from_business(key).map_err(|_| unknown())?;
+        let scope =
+            principal.scope(kind).map_err(|error| Problem::new(Situation::Forbidden).because(error.to_string()))?;
+        let identity = Identity { namespace, scope, key };
+        match inner.engine.entry(identity.id()).await {
+            Ok(Some(entry)) => Ok(RequestState::of(&identity, &entry)),
+            Ok(None) => Err(unknown()),
+            Err(error) => {
+                tracing::warn!(%error, "entry could not be read");
+                Err(super::reply::unavailable(Reason::Store))
+            }
+        }
+    }
+}
+
+impl super::gateway::Inner {
+    /// The namespace of this name and whose its keys are, if a route has it.
+    fn namespace(&self, name: &str) -> Option<(Namespace, ScopeKind)> {
+        let guards = self.guards.iter().find(|guard| guard.policy.namespace.as_str() == name)?;
+        Some((guards.policy.namespace.clone(), guards.scope))
+    }
+}
+
+impl RequestState {
+    fn of(identity: &Identity, entry: &Entry) -> Self {
+        let (state, expires, answer) = match &entry.state {
+            EntryState::InProgress { .. } => ("in_progress", None, None),
+            EntryState::Unknown { .. } => ("unknown", None, None),
+            EntryState::Completed { answer, expires, .. } => ("completed", Some(*expires), Some(answer)),
+            EntryState::Tombstone { .. } => ("expired", None, None),
+        };
+        Self {
+            namespace: identity.namespace.to_string(),
+            key: identity.key.as_str().to_owned(),
+            state,
+            attempt: entry.attempt,
+            expires: expires.map(|expires| httpdate::fmt_http_date(expires.to_system())),
+            response: answer.map(KnownResponse::of),
+        }
+    }
+}
+
+impl KnownResponse {
+    fn of(answer: &Answer) -> Self {
+        match answer {
+            Answer::StatusOnly(status) => Self { status: *status, headers: Vec::new(), body: None, body_base64: None },
+            Answer::Response(response) => Self::whole(response),
+        }
+    }
+
+    fn whole(response: &StoredResponse) -> Self {
+        use base64::Engine as _;
+        let headers = response.headers.iter();
+        let headers =
+            headers.map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
+        let (body, body_base64) = match std::str::from_utf8(&response.body) {
+            Ok(text) => (Some(text.to_owned()), None),
+            Err(_) => (None, Some(base64::engine::general_purpose::STANDARD.encode(&response.body))),
+        };
+        Self { status: response.status.as_u16(), headers: headers.collect(), body, body_base64 }
+    }
+}
