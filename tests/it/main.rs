@@ -8,3 +8,4 @@ mod instances;
 mod ledger;
 mod marks;
 mod servers;
+mod upstream;
