@@ -6,6 +6,7 @@
 mod identities;
 mod instances;
 mod ledger;
+mod listener;
 mod marks;
 mod servers;
 mod upstream;
