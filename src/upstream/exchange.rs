@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, header, request, response};
+use http::{Request, Response, StatusCode, header, request, response};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Builder, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -127,10 +127,7 @@ impl Inner {
         loop {
             let (request, witness) = copy(target, parts, body);
             let error = match self.guarded.request(request).await {
-                Ok(response) => {
-                    let (parts, body) = response.into_parts();
-                    return Attempt::Done(Exchange::Answered { parts, body });
-                }
+                Ok(response) => return Attempt::Done(answered(response)),
                 Err(error) => error,
             };
             match judge(&error, witness.body_taken()) {
@@ -147,6 +144,14 @@ impl Inner {
         tracing::warn!(upstream = %self.name, url = index, %failure, "upstream URL can't be reached, left out for a while");
         self.targets.failed(index, clock::now(), rand::random());
     }
+}
+
+fn answered(response: Response<Incoming>) -> Exchange {
+    let (parts, body) = response.into_parts();
+    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+        return Exchange::Lost(Failure::unasked_upgrade());
+    }
+    Exchange::Answered { parts, body }
 }
 
 /// The parts are kept for the next dial or the next URL, so what is sent is a copy. The body is shared.

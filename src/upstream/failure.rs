@@ -82,6 +82,11 @@ impl Failure {
     pub(super) fn no_url() -> Self {
         Self { reason: Reason::Unreachable, detail: "no URL left to try".into() }
     }
+
+    /// The upstream switched protocols though nobody had asked it to.
+    pub(super) fn unasked_upgrade() -> Self {
+        Self { reason: Reason::Protocol, detail: "101 to a request that asked for no upgrade".into() }
+    }
 }
 
 impl fmt::Display for Failure {

@@ -62,7 +62,7 @@ impl Upstream {
         let mut last = None;
         while let Some(index) = inner.targets.pick(clock::now(), tried) {
             let failure = match inner.stream_to(index, request).await {
-                Ok(response) => return Ok(join(upgrade, response)),
+                Ok(response) => return join(upgrade, response),
                 Err(Missed::Sent(failure)) => return Err(failure),
                 Err(Missed::Unreached(failure)) => failure,
             };
@@ -137,14 +137,13 @@ fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
     asked.then(|| request.extensions_mut().remove::<OnUpgrade>()).flatten()
 }
 
-fn join(client: Option<OnUpgrade>, mut response: Response<Incoming>) -> Response<Incoming> {
+fn join(client: Option<OnUpgrade>, mut response: Response<Incoming>) -> Result<Response<Incoming>, StreamFailure> {
     *response.version_mut() = Version::HTTP_11;
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS
-        && let Some(client) = client
-    {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let client = client.ok_or_else(|| StreamFailure::Lost(Failure::unasked_upgrade()))?;
         splice(client, hyper::upgrade::on(&mut response));
     }
-    response
+    Ok(response)
 }
 
 /// What is needed to try another URL: the head, where there is another URL and no body.

@@ -67,7 +67,7 @@ async fn echo(request: Request<Incoming>) -> Result<Response<Body>, Infallible> 
     let (parts, incoming) = request.into_parts();
     let answer = |status: StatusCode, body: Body| Ok(Response::builder().status(status).body(body).unwrap());
     if length::check(&parts).is_err() {
-        return answer(StatusCode::BAD_REQUEST, Body::from("ambiguous"));
+        return answer(StatusCode::BAD_REQUEST, Body::from("refused"));
     }
     match body::read(incoming, limits).await {
         Ok(body) => answer(StatusCode::OK, Body::from(body)),

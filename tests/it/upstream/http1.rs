@@ -121,6 +121,38 @@ async fn informational_answers_are_not_final() {
 }
 
 #[tokio::test]
+async fn an_upgrade_that_nobody_asked_for_is_lost() {
+    let server = Server::start(|_, mut stream| async move {
+        read_request(&mut stream).await;
+        write(&mut stream, "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").await;
+    })
+    .await;
+    assert_lost(&send(&upstream(&[&server.url()]), post("/", "x")).await, Reason::Protocol);
+}
+
+#[tokio::test]
+async fn an_unused_connection_is_closed_by_us_before_the_upstream_may() {
+    let (tell, told) = oneshot::channel();
+    let tell = Mutex::new(Some(tell));
+    let server = Server::start(move |_, mut stream| {
+        let tell = tell.lock().unwrap().take().unwrap();
+        async move {
+            read_request(&mut stream).await;
+            write(&mut stream, OK).await;
+            tell.send(read_request(&mut stream).await).unwrap();
+        }
+    })
+    .await;
+    let mut options = options(&[&server.url()]);
+    options.idle_timeout = Duration::from_millis(50);
+    let upstream = oncegate::upstream::Upstream::new(&options).unwrap();
+    let Exchange::Answered { body, .. } = send(&upstream, post("/", "x")).await else { panic!("no answer") };
+    read_answer(body, 10, oncegate::clock::now() + PATIENCE).await;
+    let second = tokio::time::timeout(PATIENCE, told).await.expect("the connection is closed").unwrap();
+    assert_eq!(second, None);
+}
+
+#[tokio::test]
 async fn nothing_is_sent_before_the_first_poll() {
     let server = Server::ok().await;
     let upstream = upstream(&[&server.url()]);
