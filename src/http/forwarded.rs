@@ -5,8 +5,7 @@
 //! `X-Forwarded-Host`.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::request::Parts;
-use http::{Uri, Version};
+use http::{Uri, Version, request, response};
 
 use super::peer::Peer;
 
@@ -39,7 +38,7 @@ pub enum Trust {
 /// - `Forwarded` (RFC 7239), which would say the same unchecked, goes unless a proxy of ours sent it.
 /// - `Via` gets our line.
 /// - `Expect` and method overrides go: the first is answered here, the second would run what nobody checked.
-pub fn apply(parts: &mut Parts, peer: &Peer, trust: Trust) {
+pub fn apply(parts: &mut request::Parts, peer: &Peer, trust: Trust) {
     let headers = &mut parts.headers;
     headers.remove(header::EXPECT);
     for name in &METHOD_OVERRIDES {
@@ -63,9 +62,11 @@ pub fn apply(parts: &mut Parts, peer: &Peer, trust: Trust) {
     append_via(headers, parts.version);
 }
 
-/// Adds our `Via` line to an answer that came by `version`.
-pub fn apply_to_answer(headers: &mut HeaderMap, version: Version) {
-    append_via(headers, version);
+/// Prepares the head of an answer for the client: `Via` gets our line, and the version by which the answer
+/// came to us is not the one by which it goes on.
+pub fn apply_to_answer(parts: &mut response::Parts) {
+    append_via(&mut parts.headers, parts.version);
+    parts.version = Version::HTTP_11;
 }
 
 /// The name that the client used: `Host`, or `:authority` in HTTP/2.
@@ -170,6 +171,15 @@ mod tests {
         );
         for name in ["expect", "x-http-method-override", "x-method-override", "x-http-method"] {
             assert!(!headers.contains_key(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_answer_says_how_it_came_and_goes_on_in_the_clients_version() {
+        for (version, via) in [(Version::HTTP_10, "1.0 oncegate"), (Version::HTTP_2, "2.0 oncegate")] {
+            let mut parts = http::Response::builder().version(version).body(()).unwrap().into_parts().0;
+            apply_to_answer(&mut parts);
+            assert_eq!((&parts.headers["via"], parts.version), (&HeaderValue::from_static(via), Version::HTTP_11));
         }
     }
 

@@ -138,7 +138,6 @@ fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
 }
 
 fn join(client: Option<OnUpgrade>, mut response: Response<Incoming>) -> Result<Response<Incoming>, StreamFailure> {
-    *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let client = client.ok_or_else(|| StreamFailure::Lost(Failure::unasked_upgrade()))?;
         splice(client, hyper::upgrade::on(&mut response));

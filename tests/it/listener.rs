@@ -33,7 +33,7 @@ struct Served {
 }
 
 impl Served {
-    async fn start(options: ListenerOptions, service: impl Handler + Sync) -> Self {
+    async fn start(options: ListenerOptions, service: impl Handler) -> Self {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let stop = CancellationToken::new();

@@ -56,7 +56,7 @@ async fn pass(upstream: Upstream, request: Request<Incoming>) -> Result<Response
         Ok(response) => {
             let (mut parts, body) = response.into_parts();
             hop_by_hop::strip_streamed(&mut parts.headers);
-            forwarded::apply_to_answer(&mut parts.headers, parts.version);
+            forwarded::apply_to_answer(&mut parts);
             Response::from_parts(parts, Body::new(body))
         }
         Err(failure) => {
