@@ -10,20 +10,26 @@ use bytes::Bytes;
 use http::Method;
 use http_body::{Frame, SizeHint};
 
-/// A body of known length that notes when the connection first asks for it.
+/// A body of known length that notes when the connection first asks for it. Its share of `taken` also tells
+/// whether it still exists.
 #[derive(Debug)]
 pub(super) struct Buffered {
     data: Option<Bytes>,
     taken: Arc<AtomicBool>,
 }
 
-/// Says whether the connection has asked for the body.
+/// Says how far the connection has got with the body.
 #[derive(Debug)]
 pub(super) struct Witness(Arc<AtomicBool>);
 
 impl Witness {
     pub(super) fn body_taken(&self) -> bool {
         self.0.load(Ordering::Acquire)
+    }
+
+    /// Whether the body still exists and was never asked for: the request still lies where it was put.
+    pub(super) fn body_untouched(&self) -> bool {
+        Arc::strong_count(&self.0) == 2 && !self.body_taken()
     }
 }
 

@@ -8,17 +8,16 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, MapErr, TryFutureExt};
 use http::Uri;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiFuture, GaiResolver, Name};
-use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use tokio::net::TcpStream;
 use tower::Service;
 
 use super::failure::Reason;
 use super::options::{InvalidUpstream, UpstreamOptions};
+use super::watched::Watched;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -61,7 +60,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Response = Watched;
     type Error = ConnectError;
     type Future = BoxFuture<'static, Result<Self::Response, ConnectError>>;
 
@@ -73,7 +72,7 @@ impl Service<Uri> for Connector {
         let connecting = tokio::time::timeout(self.timeout, self.inner.call(uri));
         Box::pin(async move {
             match connecting.await {
-                Ok(connected) => connected.map_err(ConnectError::from_below),
+                Ok(connected) => connected.map(Watched::new).map_err(ConnectError::from_below),
                 Err(_elapsed) => Err(ConnectError { reason: Reason::ConnectTimeout, source: None }),
             }
         })

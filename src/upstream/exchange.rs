@@ -6,15 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header, request, response};
 use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Builder, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::buffered::{Buffered, Witness};
 use super::connector::Connector;
-use super::failure::{Failure, Verdict, judge};
+use super::failure::{Failure, Verdict, judge, judge_silence};
 use super::options::{InvalidUpstream, UpstreamOptions};
 use super::streaming::Streamed;
 use super::targets::{Target, Targets, Tried};
+use super::watched::abandoned;
 use crate::clock;
 
 /// How often one request is dialled again because the pooled connection it was given had been closed. The
@@ -39,6 +41,8 @@ pub(super) struct Inner {
     /// got back unsent from a reused connection (rule 2 of [`super::failure`]).
     pub(super) streamed: Client<Connector, Streamed>,
     pub(super) timeout: Duration,
+    /// HTTP/2 without negotiation.
+    http2: bool,
 }
 
 /// What came of sending a request.
@@ -77,6 +81,7 @@ impl Upstream {
             guarded: client(options).retry_canceled_requests(false).build(connector.clone()),
             streamed: client(options).retry_canceled_requests(true).build(connector),
             timeout: options.timeout,
+            http2: options.http2_prior_knowledge,
         })))
     }
 
@@ -125,17 +130,29 @@ impl Inner {
     async fn send_to(&self, target: &Target, parts: &request::Parts, body: &Bytes) -> Attempt {
         let mut redials = REDIALS;
         loop {
-            let (request, witness) = copy(target, parts, body);
-            let error = match self.guarded.request(request).await {
+            match self.send_once(target, parts, body).await {
                 Ok(response) => return Attempt::Done(answered(response)),
-                Err(error) => error,
-            };
-            match judge(&error, witness.body_taken()) {
-                Verdict::Unsent(_) if redials > 0 => redials -= 1,
-                Verdict::NoConnection(failure) | Verdict::Unsent(failure) => return Attempt::Unreached(failure),
-                Verdict::Unprocessed(failure) => return Attempt::Done(Exchange::NotSent(failure)),
-                Verdict::Lost(failure) => return Attempt::Done(Exchange::Lost(failure)),
+                Err(Verdict::Unsent(_)) if redials > 0 => redials -= 1,
+                Err(Verdict::NoConnection(failure) | Verdict::Unsent(failure)) => return Attempt::Unreached(failure),
+                Err(Verdict::Unprocessed(failure)) => return Attempt::Done(Exchange::NotSent(failure)),
+                Err(Verdict::Lost(failure)) => return Attempt::Done(Exchange::Lost(failure)),
             }
+        }
+    }
+
+    async fn send_once(
+        &self,
+        target: &Target,
+        parts: &request::Parts,
+        body: &Bytes,
+    ) -> Result<Response<Incoming>, Verdict> {
+        let (mut request, witness) = copy(target, parts, body);
+        let connection = capture_connection(&mut request);
+        tokio::select! {
+            // In this order, so that an answer that has come is seen before the silence is judged.
+            biased;
+            answer = self.guarded.request(request) => answer.map_err(|error| judge(&error, witness.body_taken())),
+            http2 = abandoned(connection) => Err(judge_silence(!http2 && !self.http2, witness.body_untouched())),
         }
     }
 

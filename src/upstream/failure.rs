@@ -15,6 +15,11 @@
 //!    opening the stream, where the id may have been below. It takes the body's first piece only after that
 //!    point, so the error is proof once the body has been taken, and not before.
 //!
+//! 5. **Left behind.** The socket of the HTTP/1.1 connection is gone, and still there is neither an answer nor
+//!    an error, and the body exists untouched: the request lies in the queue of a task that has ended, see
+//!    [`super::watched`]. A task that had taken it would have said so before it let go of the socket, and
+//!    would have dropped the body with it.
+//!
 //! A write that fails proves nothing: hyper doesn't say how much of the request the socket had taken. So a
 //! connection that the upstream closes in the very moment of sending is `Lost`, and the pool's short idle
 //! time is what keeps that rare.
@@ -86,6 +91,17 @@ impl Failure {
     /// The upstream switched protocols though nobody had asked it to.
     pub(super) fn unasked_upgrade() -> Self {
         Self { reason: Reason::Protocol, detail: "101 to a request that asked for no upgrade".into() }
+    }
+}
+
+/// What the silence of a connection whose socket is gone proves (rule 5).
+pub(super) fn judge_silence(http1: bool, body_untouched: bool) -> Verdict {
+    if http1 && body_untouched {
+        let detail = "the connection was closed before it took the request".into();
+        Verdict::Unsent(Failure { reason: Reason::Unreachable, detail })
+    } else {
+        let detail = "the connection was closed, without a word on the request".into();
+        Verdict::Lost(Failure { reason: Reason::ConnectionLost, detail })
     }
 }
 

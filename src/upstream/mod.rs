@@ -26,6 +26,7 @@ pub(crate) mod pieces;
 mod splice;
 mod streaming;
 mod targets;
+mod watched;
 
 pub use answer::{Reading, read_answer};
 pub use classify::{Class, OutcomeRules, Statuses, classify};

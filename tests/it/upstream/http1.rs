@@ -216,7 +216,8 @@ async fn a_pooled_connection_that_turns_out_closed_is_dialled_again() {
 }
 
 /// The invariant behind every rule: what is said not to have been sent was never seen, what was answered was
-/// seen, and nothing is seen twice. The server ends connections at every point it can.
+/// seen, and nothing is seen twice. The server ends connections at every point it can. Now and then this also
+/// meets the connection that ends while it is given a request, which must not be waited for in vain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_sent_was_never_seen_and_nothing_is_seen_twice() {
     let seen = Arc::new(Mutex::new(Vec::new()));
