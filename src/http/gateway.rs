@@ -101,11 +101,10 @@ impl Inner {
         self.prepare(&mut parts, &caller.peer);
         match route.upstream.forward_streaming(Request::from_parts(parts, body)).await {
             Ok(answer) => {
-                let mut answer = answer.map(Body::new);
-                let version = answer.version();
-                hop_by_hop::strip_streamed(answer.headers_mut());
-                forwarded::apply_to_answer(answer.headers_mut(), version);
-                answer
+                let (mut parts, body) = answer.into_parts();
+                hop_by_hop::strip_streamed(&mut parts.headers);
+                forwarded::apply_to_answer(&mut parts);
+                Response::from_parts(parts, Body::new(body))
             }
             Err(failure) => caller.refuse(stream_problem(&failure)),
         }

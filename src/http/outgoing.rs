@@ -172,7 +172,7 @@ where
 
 fn prepare(parts: &mut response::Parts) {
     hop_by_hop::strip(&mut parts.headers);
-    forwarded::apply_to_answer(&mut parts.headers, parts.version);
+    forwarded::apply_to_answer(parts);
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {

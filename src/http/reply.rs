@@ -81,12 +81,11 @@ impl Caller {
     pub(super) fn told(&self, verdict: Verdict) -> Response<Body> {
         match verdict {
             Verdict::Replay { response, expires } => {
-                let mut response = replay::response(&response);
-                let headers = response.headers_mut();
-                replayed(headers, "true");
-                kept_until(headers, expires);
-                forwarded::apply_to_answer(headers, http::Version::HTTP_11);
-                response
+                let (mut parts, body) = replay::response(&response).into_parts();
+                replayed(&mut parts.headers, "true");
+                kept_until(&mut parts.headers, expires);
+                forwarded::apply_to_answer(&mut parts);
+                Response::from_parts(parts, body)
             }
             Verdict::NotKept { status, expires } => {
                 let mut response =
