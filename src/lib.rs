@@ -4,6 +4,7 @@ pub mod auth;
 pub mod clock;
 pub mod committer;
 pub mod config;
+pub mod demo;
 pub mod engine;
 pub mod entry;
 pub mod http;

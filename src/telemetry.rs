@@ -7,14 +7,19 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Begins to log. Called again, it changes nothing.
 pub fn init() {
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    let begun = tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_writer(std::io::stderr)
-        .with_env_filter(filter)
-        .try_init();
-    if begun.is_err() {
+    begin(LevelFilter::INFO);
+}
+
+/// Begins to log, errors only unless `RUST_LOG` says otherwise.
+pub fn init_quietly() {
+    begin(LevelFilter::ERROR);
+}
+
+fn begin(default: LevelFilter) {
+    let filter = EnvFilter::builder().with_default_directive(default.into()).from_env_lossy();
+    let logs =
+        tracing_subscriber::fmt().json().flatten_event(true).with_writer(std::io::stderr).with_env_filter(filter);
+    if logs.try_init().is_err() {
         tracing::debug!("logging had begun before");
     }
 }

@@ -1,14 +1,58 @@
 //! `oncegate demo`.
 
+use std::net::SocketAddr;
+
 use clap::Args;
+use oncegate::demo::{self, DemoError, DemoOptions};
+use oncegate::telemetry;
 
 use super::Failure;
+use super::serve::{block_on, stop_signal};
 
 #[derive(Debug, Args)]
-pub(super) struct Demo {}
+pub(super) struct Demo {
+    /// Where the gateway listens.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Where the payments service behind it listens.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
+    upstream_listen: SocketAddr,
+    /// Ends when the story has been told.
+    #[arg(long)]
+    once: bool,
+}
 
 impl Demo {
     pub(super) fn run(self) -> Result<(), Failure> {
-        Err(Failure::Failed("x".to_owned()))
+        telemetry::init_quietly();
+        block_on(self.show())
     }
+
+    async fn show(self) -> Result<(), Failure> {
+        let stopped = stop_signal()?;
+        let options = DemoOptions { gateway: self.listen, upstream: self.upstream_listen };
+        let demo = demo::Demo::start(options).await.map_err(failed)?;
+        println!("\nA payments service that executes whatever it is sent, and Oncegate in front of it:\n");
+        tokio::pin!(stopped);
+        tokio::select! {
+            told = demo::tell(demo.gateway, |line| println!("{line}")) => told.map_err(failed)?,
+            () = &mut stopped => {
+                demo.stop().await;
+                return Ok(());
+            }
+        }
+        if !self.once {
+            println!(
+                "\nTry it yourself, in another terminal:\n{}\nCtrl-C ends the demo.",
+                demo::invitation(demo.gateway)
+            );
+            stopped.await;
+        }
+        demo.stop().await;
+        Ok(())
+    }
+}
+
+fn failed(error: DemoError) -> Failure {
+    Failure::Failed(error.to_string())
 }

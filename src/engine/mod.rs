@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use arrive::{Arrival, Arrived, Reason, Recorded, Verdict};
@@ -125,6 +126,8 @@ pub struct Engine {
     /// Claims whose task ended without an outcome; their flights stay until the sweep has recorded it.
     abandoned: Mutex<Vec<Abandoned>>,
     tasks: TaskTracker,
+    /// Set when the process shuts down: from then on nothing is listened to that is already on record.
+    draining: CancellationToken,
 }
 
 impl std::fmt::Debug for Engine {
@@ -154,6 +157,7 @@ impl Engine {
             waiters: Semaphore::new(options.waiters),
             abandoned: Mutex::default(),
             tasks: TaskTracker::new(),
+            draining: CancellationToken::new(),
         }))
     }
 
@@ -181,6 +185,7 @@ impl Engine {
     /// # Errors
     /// If the store can't be asked.
     pub async fn drain(&self) -> Result<(), StoreError> {
+        self.draining.cancel();
         self.tasks.close();
         self.tasks.wait().await;
         self.ownership.end().await

@@ -82,9 +82,11 @@ impl Tenure {
     pub(super) async fn conclude_later(mut self, late: Late, tell: impl FnOnce(Recorded)) {
         self.record(Outcome::Unknown, tell).await;
         self.land().await;
-        match tokio::time::timeout(self.engine.options.late_window, late).await {
-            Ok(Outcome::Unknown) | Err(_) => {}
-            Ok(outcome @ (Outcome::Completed(_) | Outcome::NotExecuted)) => self.record(outcome, |_| {}).await,
+        let late = tokio::time::timeout(self.engine.options.late_window, late);
+        // A process that shuts down does not wait for what may never come: the outcome is on record.
+        let late = self.engine.draining.run_until_cancelled(late).await;
+        if let Some(Ok(outcome @ (Outcome::Completed(_) | Outcome::NotExecuted))) = late {
+            self.record(outcome, |_| {}).await;
         }
     }
 

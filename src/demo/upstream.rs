@@ -1,0 +1,103 @@
+//! The payments service of the demo. It is as careless as many: it executes whatever it is sent, as often as
+//! it is sent.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::clock::{self, Instant};
+
+/// How long a slow payment takes: long enough for ten more requests to arrive meanwhile.
+const SLOW: Duration = Duration::from_millis(700);
+
+/// How long a hanging payment takes to answer: longer than the gateway waits and listens on.
+const HANGS: Duration = Duration::from_secs(120);
+
+/// When the service can tell what became of a payment that hung.
+const SETTLES_AFTER: Duration = Duration::from_secs(4);
+
+/// A request to pay.
+#[derive(Debug, Deserialize)]
+struct Payment {
+    order_no: u64,
+    amount: u64,
+    /// How the service shall behave: `slow`, `fail` or `hang`.
+    #[serde(default)]
+    behave: Behaviour,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Behaviour {
+    #[default]
+    Well,
+    Slow,
+    Fail,
+    Hang,
+}
+
+/// What really happened, by order number.
+#[derive(Debug, Clone, Default)]
+struct Executions(Arc<Mutex<BTreeMap<u64, Execution>>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Execution {
+    count: u64,
+    amount: u64,
+    paid_at: Instant,
+}
+
+impl Executions {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Execution>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The service.
+pub(super) fn app() -> Router {
+    Router::new()
+        .route("/v1/payments", post(pay))
+        .route("/v1/payments/by-order/{order_no}", get(by_order))
+        .route("/v1/executed/{order_no}", get(executed))
+        .with_state(Executions::default())
+}
+
+async fn pay(State(executions): State<Executions>, Json(payment): Json<Payment>) -> Response {
+    if payment.behave == Behaviour::Fail {
+        return (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({ "error": "something broke" }))).into_response();
+    }
+    let settles = if payment.behave == Behaviour::Hang { SETTLES_AFTER } else { Duration::ZERO };
+    let fresh = Execution { count: 0, amount: payment.amount, paid_at: clock::now() + settles };
+    executions.all().entry(payment.order_no).or_insert(fresh).count += 1;
+    match payment.behave {
+        Behaviour::Slow => tokio::time::sleep(SLOW).await,
+        Behaviour::Hang => tokio::time::sleep(HANGS).await,
+        Behaviour::Well | Behaviour::Fail => {}
+    }
+    (StatusCode::CREATED, Json(receipt(payment.order_no, payment.amount, "paid"))).into_response()
+}
+
+async fn by_order(State(executions): State<Executions>, Path(order_no): Path<u64>) -> Response {
+    let Some(execution) = executions.all().get(&order_no).copied() else {
+        return (StatusCode::NOT_FOUND, Json(json!({ "error": "no such payment" }))).into_response();
+    };
+    let status = if execution.paid_at <= clock::now() { "paid" } else { "processing" };
+    Json(receipt(order_no, execution.amount, status)).into_response()
+}
+
+async fn executed(State(executions): State<Executions>, Path(order_no): Path<u64>) -> String {
+    let count = executions.all().get(&order_no).map_or(0, |execution| execution.count);
+    format!("the upstream executed: {count}\n")
+}
+
+fn receipt(order_no: u64, amount: u64, status: &str) -> serde_json::Value {
+    json!({ "order_no": order_no, "amount": amount, "status": status })
+}
