@@ -64,7 +64,7 @@ pub fn invitation(gateway: SocketAddr) -> String {
     say("pay: 201, Idempotent-Replayed: false", &[pay(2001, 250, "")]);
     say("pay again: the same 201, Idempotent-Replayed: true", &[pay(2001, 250, ""), executed(2001)]);
     let storm = format!(
-        "seq 10 | xargs -P10 -I_ curl -s -o /dev/null -w '%{{http_code}}\\n' http://{gateway}/v1/payments -H 'content-type: application/json' -d '{{\"order_no\":2002,\"amount\":250,\"behave\":\"slow\"}}'"
+        "seq 10 | xargs -P10 -I@ curl -s -o /dev/null -w '%{{http_code}}\\n' http://{gateway}/v1/payments -H 'content-type: application/json' -d '{{\"order_no\":2002,\"amount\":250,\"behave\":\"slow\"}}'"
     );
     say("ten at once: one 201, nine 409 (processing)", &[storm, executed(2002)]);
     say("same order, other amount: 422", &[pay(2001, 999, "")]);

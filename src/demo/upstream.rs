@@ -1,7 +1,7 @@
 //! The payments service of the demo. It is as careless as many: it executes whatever it is sent, as often as
 //! it is sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const SETTLES_AFTER: Duration = Duration::from_secs(4);
 struct Payment {
     order_no: u64,
     amount: u64,
-    /// How the service shall behave: `slow`, `fail` or `hang`.
+    /// How the service shall behave: `slow`, `fail` (the first time, before anything is done) or `hang`.
     #[serde(default)]
     behave: Behaviour,
 }
@@ -44,9 +44,17 @@ enum Behaviour {
     Hang,
 }
 
-/// What really happened, by order number.
+/// What really happened.
 #[derive(Debug, Clone, Default)]
-struct Executions(Arc<Mutex<BTreeMap<u64, Execution>>>);
+struct Books(Arc<Mutex<Entries>>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    /// By order number.
+    executed: BTreeMap<u64, Execution>,
+    /// Orders that have failed once, as asked.
+    failed: BTreeSet<u64>,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Execution {
@@ -55,8 +63,8 @@ struct Execution {
     paid_at: Instant,
 }
 
-impl Executions {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Execution>> {
+impl Books {
+    fn open(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,16 +75,16 @@ pub(super) fn app() -> Router {
         .route("/v1/payments", post(pay))
         .route("/v1/payments/by-order/{order_no}", get(by_order))
         .route("/v1/executed/{order_no}", get(executed))
-        .with_state(Executions::default())
+        .with_state(Books::default())
 }
 
-async fn pay(State(executions): State<Executions>, Json(payment): Json<Payment>) -> Response {
-    if payment.behave == Behaviour::Fail {
+async fn pay(State(books): State<Books>, Json(payment): Json<Payment>) -> Response {
+    if payment.behave == Behaviour::Fail && books.open().failed.insert(payment.order_no) {
         return (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({ "error": "something broke" }))).into_response();
     }
     let settles = if payment.behave == Behaviour::Hang { SETTLES_AFTER } else { Duration::ZERO };
     let fresh = Execution { count: 0, amount: payment.amount, paid_at: clock::now() + settles };
-    executions.all().entry(payment.order_no).or_insert(fresh).count += 1;
+    books.open().executed.entry(payment.order_no).or_insert(fresh).count += 1;
     match payment.behave {
         Behaviour::Slow => tokio::time::sleep(SLOW).await,
         Behaviour::Hang => tokio::time::sleep(HANGS).await,
@@ -85,16 +93,16 @@ async fn pay(State(executions): State<Executions>, Json(payment): Json<Payment>)
     (StatusCode::CREATED, Json(receipt(payment.order_no, payment.amount, "paid"))).into_response()
 }
 
-async fn by_order(State(executions): State<Executions>, Path(order_no): Path<u64>) -> Response {
-    let Some(execution) = executions.all().get(&order_no).copied() else {
+async fn by_order(State(books): State<Books>, Path(order_no): Path<u64>) -> Response {
+    let Some(execution) = books.open().executed.get(&order_no).copied() else {
         return (StatusCode::NOT_FOUND, Json(json!({ "error": "no such payment" }))).into_response();
     };
     let status = if execution.paid_at <= clock::now() { "paid" } else { "processing" };
     Json(receipt(order_no, execution.amount, status)).into_response()
 }
 
-async fn executed(State(executions): State<Executions>, Path(order_no): Path<u64>) -> String {
-    let count = executions.all().get(&order_no).map_or(0, |execution| execution.count);
+async fn executed(State(books): State<Books>, Path(order_no): Path<u64>) -> String {
+    let count = books.open().executed.get(&order_no).map_or(0, |execution| execution.count);
     format!("the upstream executed: {count}\n")
 }
 

@@ -1,6 +1,10 @@
 //! The demo, as a newcomer runs it.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use oncegate::clock;
 
 use crate::servers::process::free_port;
 
@@ -46,4 +50,73 @@ fn a_busy_port_names_its_flag() {
             "{error}"
         );
     }
+}
+
+/// A demo that goes on, and the commands that it invites to.
+struct Running {
+    demo: Child,
+    commands: Vec<String>,
+}
+
+impl Running {
+    fn start() -> Self {
+        let flags = [listen("--listen", free_port()), listen("--upstream-listen", free_port())];
+        let mut demo = Command::new(env!("CARGO_BIN_EXE_oncegate"))
+            .arg("demo")
+            .args(flags)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(demo.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let lines = lines.take_while(|line| !line.starts_with("Ctrl-C"));
+        let commands = lines.filter(|line| line.starts_with("curl ") || line.starts_with("seq ")).collect();
+        Self { demo, commands }
+    }
+
+    /// What the command with this text in it prints.
+    fn run(&self, text: &str) -> String {
+        let command = self.commands.iter().find(|command| command.contains(text)).unwrap();
+        let output = Command::new("sh").args(["-c", command]).stderr(Stdio::null()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn run_until(&self, text: &str, expected: &str) {
+        let deadline = clock::now() + Duration::from_secs(30);
+        loop {
+            let seen = self.run(text);
+            if seen.contains(expected) {
+                return;
+            }
+            assert!(clock::now() < deadline, "{text}: {seen}");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.demo.kill());
+        drop(self.demo.wait());
+    }
+}
+
+#[test]
+fn the_printed_commands_do_what_they_are_said_to() {
+    let demo = Running::start();
+    let pay = r#""order_no":2001,"amount":250"#;
+    assert!(demo.run(pay).contains("idempotent-replayed: false"));
+    assert!(demo.run(pay).contains("idempotent-replayed: true"));
+    assert_eq!(demo.run("executed/2001"), "the upstream executed: 1\n");
+    let storm = demo.run("seq 10");
+    assert_eq!((storm.matches("201\n").count(), storm.matches("409\n").count()), (1, 9), "{storm}");
+    assert_eq!(demo.run("executed/2002"), "the upstream executed: 1\n");
+    assert!(demo.run(r#""order_no":2001,"amount":999"#).contains("HTTP/1.1 422"));
+    assert!(demo.run("hang").contains("HTTP/1.1 504"));
+    assert!(demo.run("hang").contains("outcome-unknown"));
+    demo.run_until("hang", "idempotent-replayed: true");
+    assert_eq!(demo.run("executed/2003"), "the upstream executed: 1\n");
+    assert!(demo.run("fail").contains("HTTP/1.1 500"));
+    assert!(demo.run("fail").contains("HTTP/1.1 409"));
+    demo.run_until("fail", "HTTP/1.1 201");
+    assert_eq!(demo.run("executed/2004"), "the upstream executed: 1\n");
+    assert!(demo.run("idempotency/requests").contains(r#""state":"completed""#));
 }
