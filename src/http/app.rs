@@ -23,6 +23,15 @@ pub fn public(endpoints: Endpoints, prefix: &str) -> Router {
     router.fallback(door).with_state(endpoints)
 }
 
+/// What answers on the operators' listener.
+pub fn admin(endpoints: Endpoints) -> Router {
+    Router::new()
+        .route("/healthz", get(endpoints::healthz))
+        .route("/readyz", get(endpoints::readyz))
+        .route("/metrics", get(|| async { crate::telemetry::metrics() }))
+        .with_state(endpoints)
+}
+
 async fn door(State(endpoints): State<Endpoints>, request: Request<Body>) -> Response<Body> {
     endpoints.gateway.handle(request).await
 }

@@ -22,13 +22,15 @@ use crate::entry::fingerprint::{Secrets, SecretsError};
 use crate::http::drain::Drained;
 use crate::http::endpoints::{Endpoints, StatusAccess};
 use crate::http::gateway::{Gateway, Inner};
-use crate::http::listener::Listener;
+use crate::http::listener::{Listener, ListenerOptions};
 use crate::http::tls::TlsError;
 use crate::http::{app, body::BodyLimits};
 use crate::marks::{self, MarksError};
 use crate::storage::{self, Store, Weakness};
+use crate::telemetry;
 use crate::upstream::InvalidUpstream;
 use identity::IdentityGuard;
+use routes::Routes;
 
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +70,9 @@ pub enum ServeError {
         error: io::Error,
     },
     /// The address can't be bound.
-    #[error("server.listen = \"{address}\" can't be bound: {error}. Choose another address with --listen")]
+    #[error(
+        "{address} can't be bound: {error}. Choose another address with --listen (server.listen) or server.admin_listen"
+    )]
     Bind {
         /// Which one.
         address: SocketAddr,
@@ -84,12 +88,10 @@ pub struct Server {
     engine: Arc<Engine>,
     store: Arc<Store>,
     serving: JoinHandle<Drained>,
-    housekeeping: JoinSet<()>,
-    writers: JoinSet<()>,
-    draining: Arc<AtomicBool>,
     stop_serving: CancellationToken,
-    stop_housekeeping: CancellationToken,
-    stop_writers: CancellationToken,
+    housekeeping: Background,
+    writers: Background,
+    draining: Arc<AtomicBool>,
     drain_timeout: Duration,
 }
 
@@ -100,62 +102,40 @@ impl Server {
     /// If anything that the configuration names can't be used. A mark store that is down is no reason.
     pub async fn start(config: &Config) -> Result<Self, ServeError> {
         let store = open_store(config).await?;
-        let listener = bind(config).await?;
-        let address =
-            listener.local_addr().map_err(|error| ServeError::Bind { address: config.server.listen.get(), error })?;
-        let secrets = config.secrets.fingerprint.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect();
+        let (listener, address) = bind(config.server.listen.get(), options::listener(config)?).await?;
+        let admin = match &config.server.admin_listen {
+            Some(admin) => Some(bind(admin.get(), ListenerOptions::default()).await?.0),
+            None => None,
+        };
         let routes = routes::build(config)?;
-        let parts = Parts {
-            ledger: store.clone(),
-            instances: store.clone(),
-            marks: marks::connect(&options::marks(config)?)?,
-            secrets: Secrets::new(secrets)?,
-            policies: routes.policies,
-            name: format!("{address} pid {}", std::process::id()),
-        };
+        let (mut writers, mut housekeeping) = (Background::default(), Background::default());
         let committer = Committer::new(store.clone(), options::limits(config));
-        let (stop_writers, mut writers) = (CancellationToken::new(), JoinSet::new());
         for _ in 0..config.store.writers.get() {
-            writers.spawn(committer.clone().run(stop_writers.clone()));
+            writers.spawn(|stop| committer.clone().run(stop));
         }
+        let parts = parts(config, &store, &routes, address)?;
         let engine = Engine::begin(parts, committer, options::engine(config)).await?;
-        let (stop_housekeeping, mut housekeeping) = (CancellationToken::new(), JoinSet::new());
-        housekeeping.spawn(Housekeeping::new(Arc::clone(&engine)).run(stop_housekeeping.clone()));
-        let guard = IdentityGuard::new(store.clone(), config.identities(), routes.identities);
+        housekeeping.spawn(|stop| Housekeeping::new(Arc::clone(&engine)).run(stop));
+        let guard = IdentityGuard::new(store.clone(), config.identities(), routes.identities.clone());
         guard.step().await?;
-        housekeeping.spawn(guard.run(stop_housekeeping.clone()));
+        housekeeping.spawn(|stop| guard.run(stop));
+
         let draining = Arc::new(AtomicBool::new(false));
-        let inner = Inner {
-            routes: routes.router,
-            guards: routes.guards,
-            engine: Arc::clone(&engine),
-            authenticator: authenticator(config),
-            body: body_limits(config),
-            problems: problems(config).into(),
-        };
         let endpoints = Endpoints {
-            gateway: Gateway::new(inner),
+            gateway: gateway(config, routes, &engine),
             store_is_writable: probe(&store),
             draining: Arc::clone(&draining),
             status: status(config),
         };
+        if let Some(admin) = admin {
+            telemetry::keep_metrics();
+            housekeeping.spawn(|stop| serve_operators(admin, endpoints.clone(), stop));
+        }
         let stop_serving = CancellationToken::new();
         let app = app::public(endpoints, &config.server.prefix);
         let serving = tokio::spawn(listener.serve(app, stop_serving.clone()));
         let drain_timeout = config.server.drain_timeout.get();
-        Ok(Self {
-            address,
-            engine,
-            store,
-            serving,
-            housekeeping,
-            writers,
-            draining,
-            stop_serving,
-            stop_housekeeping,
-            stop_writers,
-            drain_timeout,
-        })
+        Ok(Self { address, engine, store, serving, stop_serving, housekeeping, writers, draining, drain_timeout })
     }
 
     /// Where it listens.
@@ -168,7 +148,7 @@ impl Server {
     /// where nothing is left in progress, and closes the store.
     ///
     /// What is cut off becomes Unknown once the lease has run out; nothing is lost.
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
         self.draining.store(true, Ordering::Release);
         self.stop_serving.cancel();
         match self.serving.await {
@@ -183,12 +163,58 @@ impl Server {
             Ok(Err(error)) => tracing::warn!(%error, "instance could not be ended"),
             Err(_) => tracing::warn!("executions were cut off: they become unknown when the lease has run out"),
         }
-        self.stop_housekeeping.cancel();
-        while self.housekeeping.join_next().await.is_some() {}
-        self.stop_writers.cancel();
-        while self.writers.join_next().await.is_some() {}
+        self.housekeeping.end().await;
+        self.writers.end().await;
         self.store.close().await;
     }
+}
+
+/// Loops that run until they are told to end.
+#[derive(Debug, Default)]
+struct Background {
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl Background {
+    fn spawn<R: Future<Output = ()> + Send + 'static>(&mut self, task: impl FnOnce(CancellationToken) -> R) {
+        self.tasks.spawn(task(self.stop.clone()));
+    }
+
+    async fn end(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+fn parts(config: &Config, store: &Arc<Store>, routes: &Routes, address: SocketAddr) -> Result<Parts, ServeError> {
+    Ok(Parts {
+        ledger: store.clone(),
+        instances: store.clone(),
+        marks: marks::connect(&options::marks(config)?)?,
+        secrets: secrets(config, routes)?,
+        policies: routes.policies.clone(),
+        name: format!("{address} pid {}", std::process::id()),
+    })
+}
+
+/// A gateway that guards nothing makes no fingerprints, and so needs no secret of anybody's.
+fn secrets(config: &Config, routes: &Routes) -> Result<Secrets, SecretsError> {
+    if routes.guards.is_empty() {
+        return Secrets::new(vec![rand::random::<[u8; 32]>().to_vec()]);
+    }
+    Secrets::new(config.secrets.fingerprint.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect())
+}
+
+fn gateway(config: &Config, routes: Routes, engine: &Arc<Engine>) -> Gateway {
+    Gateway::new(Inner {
+        routes: routes.router,
+        guards: routes.guards,
+        engine: Arc::clone(engine),
+        authenticator: authenticator(config),
+        body: body_limits(config),
+        problems: problems(config).into(),
+    })
 }
 
 /// Opens the store and brings its schema up to date.
@@ -209,10 +235,17 @@ pub async fn open_store(config: &Config) -> Result<Arc<Store>, ServeError> {
     Ok(store)
 }
 
-async fn bind(config: &Config) -> Result<Listener, ServeError> {
-    let address = config.server.listen.get();
-    let options = options::listener(config)?;
-    Listener::bind(address, options).await.map_err(|error| ServeError::Bind { address, error })
+async fn bind(address: SocketAddr, options: ListenerOptions) -> Result<(Listener, SocketAddr), ServeError> {
+    let failed = |error| ServeError::Bind { address, error };
+    let listener = Listener::bind(address, options).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// Operators are answered until everything else has ended, and nobody waits for them.
+async fn serve_operators(listener: Listener, endpoints: Endpoints, stop: CancellationToken) {
+    let serving = listener.serve(app::admin(endpoints), CancellationToken::new());
+    stop.run_until_cancelled(serving).await;
 }
 
 fn probe(store: &Arc<Store>) -> crate::http::endpoints::Probe {
