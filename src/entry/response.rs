@@ -5,9 +5,32 @@
 //! so one that is not UTF-8 survives.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 const FORMAT: u8 = 1;
+
+/// Fields that belong to one exchange and not to the answer: the time and place of sending, credentials and
+/// cookies of the first caller, ids and quotas of the first request, and the length, which follows from the
+/// body.
+const OF_THE_EXCHANGE: [HeaderName; 14] = [
+    header::DATE,
+    header::SERVER,
+    header::VIA,
+    header::ALT_SVC,
+    header::CONTENT_LENGTH,
+    header::SET_COOKIE,
+    header::WWW_AUTHENTICATE,
+    HeaderName::from_static("request-id"),
+    HeaderName::from_static("x-request-id"),
+    HeaderName::from_static("x-correlation-id"),
+    HeaderName::from_static("x-amzn-requestid"),
+    HeaderName::from_static("x-amzn-trace-id"),
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+];
+
+/// Families of such fields. CORS fields speak to the origin that asked first, not to the one that asks now.
+const FAMILIES_OF_THE_EXCHANGE: [&str; 4] = ["access-control-", "ratelimit", "x-ratelimit", "x-rate-limit"];
 
 /// What a completed request answered: exactly what a replay sends again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +55,19 @@ pub enum DecodeError {
 }
 
 impl StoredResponse {
+    /// What is stored of an answer: without what belongs to one exchange, and without what the route
+    /// `excluded`. Fields of the connection are the caller's to strip, since it knows which side they are of.
+    #[must_use]
+    pub fn of(status: StatusCode, headers: &HeaderMap, body: Bytes, excluded: &[HeaderName]) -> Self {
+        let mut kept = HeaderMap::with_capacity(headers.len());
+        for (name, value) in headers {
+            if !of_the_exchange(name) && !excluded.contains(name) {
+                kept.append(name.clone(), value.clone());
+            }
+        }
+        Self { status, headers: kept, body }
+    }
+
     /// The encoded form.
     #[must_use]
     pub fn encode(&self) -> Bytes {
@@ -77,6 +113,10 @@ impl StoredResponse {
     }
 }
 
+fn of_the_exchange(name: &HeaderName) -> bool {
+    OF_THE_EXCHANGE.contains(name) || FAMILIES_OF_THE_EXCHANGE.iter().any(|family| name.as_str().starts_with(family))
+}
+
 fn decode_field(encoded: &mut Bytes) -> Result<(HeaderName, HeaderValue), DecodeError> {
     let name_len = usize::from(encoded.try_get_u16().map_err(|_| DecodeError::Damaged)?);
     let value_len = encoded.try_get_u32().map_err(|_| DecodeError::Damaged)?;
@@ -108,6 +148,40 @@ mod tests {
         let encoded = response.encode();
         assert_eq!(encoded.len(), response.encoded_len());
         assert_eq!(StoredResponse::decode(encoded), Ok(response));
+    }
+
+    #[test]
+    fn what_belongs_to_one_exchange_is_not_stored_and_the_rest_is_in_order() {
+        let mut headers = HeaderMap::new();
+        let dropped = [
+            "date",
+            "set-cookie",
+            "www-authenticate",
+            "x-request-id",
+            "ratelimit",
+            "ratelimit-policy",
+            "x-ratelimit-remaining",
+            "access-control-allow-origin",
+            "server",
+            "content-length",
+            "x-secret",
+        ];
+        for name in dropped {
+            headers.insert(name, HeaderValue::from_static("1"));
+        }
+        for (name, value) in
+            [("location", "/p/1"), ("etag", "\"1\""), ("link", "</a>"), ("link", "</b>"), ("content-type", "text/x")]
+        {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        let excluded = [HeaderName::from_static("x-secret")];
+        let stored = StoredResponse::of(StatusCode::CREATED, &headers, Bytes::from_static(b"x"), &excluded);
+        for name in dropped {
+            assert!(!stored.headers.contains_key(name), "{name}");
+        }
+        let links: Vec<_> = stored.headers.get_all("link").iter().collect();
+        assert_eq!(links, ["</a>", "</b>"]);
+        assert_eq!(stored.headers.len(), 5);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum Trust {
     Proxy,
 }
 
-/// Prepares the head of a request for the upstream. Call it after stripping ([`super::hop_by_hop`]).
+/// Prepares the head of a request for the upstream. Call it after stripping ([`crate::upstream::hop_by_hop`]).
 ///
 /// - `X-Forwarded-For`: the peer's address is appended. What the client sent stays to the left, where it
 ///   means no more than the client's word.

@@ -14,12 +14,12 @@ use super::body::BodyLimits;
 use super::peer::Peer;
 use super::reply::Caller;
 use super::route::{Guard, Mode, Route};
-use super::{forwarded, framing, hop_by_hop};
+use super::{forwarded, framing};
 use crate::auth::Authenticator;
 use crate::engine::Engine;
 use crate::problem::{Problem, Situation};
 use crate::routing::{self, Match, NotFound, Router};
-use crate::upstream::StreamFailure;
+use crate::upstream::{StreamFailure, hop_by_hop};
 
 /// The door.
 #[derive(Debug, Clone)]

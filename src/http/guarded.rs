@@ -14,7 +14,7 @@ use super::gateway::Inner;
 use super::outgoing::{IDEMPOTENCY_KEY, Outgoing};
 use super::reply::Caller;
 use super::route::{Concurrent, Guard, Keyless, Mode, Route};
-use super::{hop_by_hop, preference, reply};
+use super::{preference, reply};
 use crate::auth::AuthError;
 use crate::engine::policy::KeyKind;
 use crate::engine::{Arrival, Arrived, Reason};
@@ -22,7 +22,7 @@ use crate::entry::fingerprint::{self, Meaning};
 use crate::entry::source::{ResolvedKey, Sent};
 use crate::entry::{Answer, Identity, Key, KeyError, Outcome, Scope};
 use crate::problem::{Problem, Situation};
-use crate::upstream::{Class, classify};
+use crate::upstream::{Class, classify, hop_by_hop};
 
 /// A guarded request on its way in.
 pub(super) struct Guarded<'a> {

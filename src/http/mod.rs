@@ -1,4 +1,4 @@
-//! The HTTP edge: listening, reading, and the fields that belong to a connection rather than to a message.
+//! The HTTP edge: listening, reading, deciding what a request is, and answering.
 
 pub mod app;
 pub mod body;
@@ -9,7 +9,6 @@ pub mod forwarded;
 pub mod framing;
 pub mod gateway;
 mod guarded;
-pub mod hop_by_hop;
 pub mod listener;
 mod outgoing;
 pub mod peer;

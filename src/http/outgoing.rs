@@ -15,14 +15,14 @@ use http_body_util::BodyStream;
 use hyper::body::Incoming;
 use tokio::time::timeout_at;
 
+use super::forwarded;
 use super::route::{Guard, Route};
 use super::tee;
-use super::{forwarded, hop_by_hop, replay};
 use crate::clock::{self, Instant};
 use crate::engine::{Attempt, Executed};
-use crate::entry::{Answer, Key, Outcome};
+use crate::entry::{Answer, Key, Outcome, StoredResponse};
 use crate::problem::{Problem, Situation};
-use crate::upstream::{Class, Exchange, Failure, Reading, classify, read_answer};
+use crate::upstream::{Class, Exchange, Failure, Reading, classify, hop_by_hop, read_answer};
 
 /// The field that carries the key.
 pub(super) static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -130,7 +130,7 @@ fn outcome(class: Class, parts: &response::Parts, kept: Option<Bytes>, guard: &G
         Class::Unknown => Outcome::Unknown,
         Class::Completed => Outcome::Completed(match kept {
             Some(body) => {
-                Answer::Response(Arc::new(replay::stored(parts.status, &parts.headers, body, &guard.excluded)))
+                Answer::Response(Arc::new(StoredResponse::of(parts.status, &parts.headers, body, &guard.excluded)))
             }
             None => Answer::StatusOnly(parts.status.as_u16()),
         }),
@@ -144,7 +144,7 @@ fn streamed(parts: response::Parts, body: Incoming, guard: &Arc<Guard>) -> Execu
     let (status, headers, guard) = (parts.status, parts.headers.clone(), Arc::clone(guard));
     let finish = async move {
         Outcome::Completed(match copy.await.ok().flatten() {
-            Some(body) => Answer::Response(Arc::new(replay::stored(status, &headers, body, &guard.excluded))),
+            Some(body) => Answer::Response(Arc::new(StoredResponse::of(status, &headers, body, &guard.excluded))),
             None => Answer::StatusOnly(status.as_u16()),
         })
     };

@@ -9,11 +9,10 @@ use http::{HeaderMap, HeaderName, Method, Request, StatusCode, response};
 use hyper::body::Incoming;
 use tokio::time::timeout_at;
 
-use super::{Exchange, Reading, Statuses, Upstream, read_answer};
+use super::{Exchange, Reading, Statuses, Upstream, hop_by_hop, read_answer};
 use crate::clock::{self, Instant};
 use crate::engine::policy::{Found, Lookup};
-use crate::entry::{Answer, EntryId, Identity};
-use crate::http::{hop_by_hop, replay};
+use crate::entry::{Answer, EntryId, Identity, StoredResponse};
 
 /// The path and query to ask at for a key; `None` for a key that can't be put there without doubt.
 pub type Target = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -89,7 +88,12 @@ impl UpstreamLookup {
             return Found::Undecided;
         }
         hop_by_hop::strip(&mut parts.headers);
-        Found::Completed(Answer::Response(Arc::new(replay::stored(parts.status, &parts.headers, body, &self.excluded))))
+        Found::Completed(Answer::Response(Arc::new(StoredResponse::of(
+            parts.status,
+            &parts.headers,
+            body,
+            &self.excluded,
+        ))))
     }
 }
 

@@ -20,6 +20,7 @@ pub mod classify;
 mod connector;
 mod exchange;
 pub mod failure;
+pub mod hop_by_hop;
 pub mod lookup;
 mod options;
 pub(crate) mod pieces;
