@@ -148,11 +148,17 @@ impl Inner {
     ) -> Result<Response<Incoming>, Verdict> {
         let (mut request, witness) = copy(target, parts, body);
         let connection = capture_connection(&mut request);
+        // The witness is asked while the request still exists: what `select!` did not choose is dropped before
+        // the chosen arm runs.
+        let silence = async {
+            let http2 = abandoned(connection).await;
+            judge_silence(!http2 && !self.http2, witness.body_untouched())
+        };
         tokio::select! {
             // In this order, so that an answer that has come is seen before the silence is judged.
             biased;
             answer = self.guarded.request(request) => answer.map_err(|error| judge(&error, witness.body_taken())),
-            http2 = abandoned(connection) => Err(judge_silence(!http2 && !self.http2, witness.body_untouched())),
+            verdict = silence => Err(verdict),
         }
     }
 
