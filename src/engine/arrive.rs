@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{SemaphorePermit, oneshot};
@@ -206,9 +207,15 @@ impl Engine {
         }
     }
 
+    /// What a request is told while another of its key flies. A flight that has no claim yet proves nothing:
+    /// the key may be this request's, and the one that flies the mismatch.
     pub(super) fn about_flight(&self, arrival: &Arrival, flight: &Flight) -> Verdict {
+        let is_claimed = flight.claimed.load(Ordering::Acquire);
         match self.compare(arrival, &flight.fingerprint) {
             Comparison::Same => Verdict::InProgress { retry_after: PROCESSING_RETRY },
+            Comparison::Differs | Comparison::Incomparable if !is_claimed => {
+                Verdict::InProgress { retry_after: PROCESSING_RETRY }
+            }
             Comparison::Differs => Verdict::Mismatch,
             Comparison::Incomparable => Verdict::Unavailable(Reason::Incomparable),
         }

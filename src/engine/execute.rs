@@ -14,7 +14,7 @@ use super::flights::Leading;
 use super::record::Tenure;
 use super::secure::Secured;
 use crate::clock::Timestamp;
-use crate::entry::{EntryId, Nonce, Outcome};
+use crate::entry::{EntryId, InstanceId, Nonce, Outcome};
 
 /// An outcome that comes after the caller's answer.
 pub type Late = BoxFuture<'static, Outcome>;
@@ -75,6 +75,8 @@ pub struct Attempt {
     pub number: u32,
     pub(super) dispatched: Arc<AtomicBool>,
     pub(super) engine: Arc<Engine>,
+    /// Whose lease vouches for it.
+    pub(super) instance: InstanceId,
     pub(super) budget: Duration,
 }
 
@@ -88,9 +90,10 @@ impl Attempt {
     /// the entry Unknown; before, it is released.
     ///
     /// # Errors
-    /// If the lease does not last as long as the execution may take. Nothing may be sent then.
+    /// If the lease does not last as long as the execution may take, or the instance that claimed has been
+    /// expired since, even if this process is another instance by now. Nothing may be sent then.
     pub fn dispatch(&self) -> Result<(), LeaseLost> {
-        if !self.engine.ownership.lasts(self.budget) {
+        if !self.engine.ownership.lasts_for(self.instance, self.budget) {
             return Err(LeaseLost);
         }
         self.dispatched.store(true, Ordering::Release);
@@ -128,15 +131,15 @@ where
     /// mark that says "in progress" expires). Nothing else is written anywhere.
     pub(super) async fn fly(self) {
         let Self { engine, arrival, flight, run, tell } = self;
-        let number = match engine.secure(&arrival, &flight).await {
-            Secured::Won { number } => number,
-            Secured::CommitLost => {
+        let claimed = match engine.secure(&arrival, &flight).await {
+            Secured::Won(claimed) => claimed,
+            Secured::CommitLost(claimed) => {
                 let tell = |_| {
                     drop(tell.send(Told::Arrived(Arrived::Told(Verdict::Held {
                         retry_after: held_retry(None, Timestamp(0)),
                     }))))
                 };
-                return Tenure::new(engine, arrival, flight, 1).conclude_lost(tell).await;
+                return Tenure::new(engine, arrival, flight, claimed).conclude_lost(tell).await;
             }
             Secured::Told(verdict) => {
                 // Ended before the caller looks again, or it would find its own flight.
@@ -149,7 +152,7 @@ where
                 return;
             }
         };
-        let tenure = Tenure::new(engine, arrival, flight, number);
+        let tenure = Tenure::new(engine, arrival, flight, claimed);
         let executed = run(tenure.attempt()).await;
         // A caller that has gone needs no answer.
         let tell = |answer, recorded| drop(tell.send(Told::Arrived(Arrived::Executed { answer, recorded })));

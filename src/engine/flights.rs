@@ -30,6 +30,8 @@ pub(super) struct Flight {
     /// One for the whole flight: whatever it writes, it writes under this.
     pub(super) nonce: Nonce,
     pub(super) fingerprint: Fingerprint,
+    /// Whether the entry is claimed under this fingerprint. Before, the key may turn out to be another request's.
+    pub(super) claimed: AtomicBool,
     /// Whether a mark is held that the watchdog must keep alive.
     pub(super) marked: AtomicBool,
     finished: AtomicBool,
@@ -68,6 +70,7 @@ impl Flights {
                     id,
                     nonce: Nonce::random(),
                     fingerprint: *fingerprint,
+                    claimed: AtomicBool::new(false),
                     marked: AtomicBool::new(false),
                     finished: AtomicBool::new(false),
                     landing: Notify::new(),

@@ -9,17 +9,13 @@
 //! | lookups | second | asks upstreams about Unknown entries that are due |
 //! | reaper | ten seconds | ends the time of entries past their retention |
 
-use std::collections::HashSet;
 use std::future::Future;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::{FromState, Guarded, Release, Released, To, Transition};
-use super::record::Tenure;
 use super::{Engine, StoreError};
-use crate::entry::Nonce;
 
 /// How often due lookups are looked for. Lookups themselves back off per entry.
 const LOOKUPS_EVERY: Duration = Duration::from_secs(1);
@@ -82,8 +78,8 @@ impl Housekeeping {
                 break;
             }
         }
-        self.resume_abandoned().await;
-        self.sweep_own().await?;
+        engine.resume_abandoned().await;
+        engine.sweep_own(engine.options.lease.lease).await?;
         engine.ownership.forget(ENDED_INSTANCES).await
     }
 
@@ -109,48 +105,12 @@ impl Housekeeping {
         loop {
             let reaped = self.engine.ledger.reap(limit).await?;
             metrics::counter!("oncegate_reaped_total").increment(reaped.removed);
-            if reaped.tombstoned.max(reaped.removed) < u64::from(limit) {
+            if reaped.tombstoned + reaped.removed < u64::from(limit) {
                 return Ok(());
             }
             // Between two batches the hot path has the store to itself.
             tokio::task::yield_now().await;
         }
-    }
-
-    /// Records the outcome of executions that ended without one (a panic).
-    async fn resume_abandoned(&self) {
-        let left = std::mem::take(&mut *self.engine.abandoned.lock().unwrap_or_else(PoisonError::into_inner));
-        for left in left {
-            let tenure = Tenure::resume(Arc::clone(&self.engine), left);
-            let outcome = tenure.outcome_of_silence();
-            tenure.conclude(outcome, |_| {}).await;
-        }
-    }
-
-    /// Releases entries in progress under this instance that no flight of this process stands for: claims
-    /// whose commit was unclear and whose caller was told that nothing was done. They never ran.
-    async fn sweep_own(&self) -> Result<(), StoreError> {
-        let engine = &self.engine;
-        // Before the query: a flight that ends in between has recorded its outcome itself. A claim that is
-        // younger than the query's age may have its flight still to come into this set.
-        let flying: HashSet<Nonce> = engine.flights.all().iter().map(|flight| flight.nonce).collect();
-        let age = engine.options.lease.lease;
-        let rows = engine.ledger.in_progress(engine.ownership.id(), age, engine.options.sweep_limit).await?;
-        for (id, nonce) in rows {
-            if flying.contains(&nonce) {
-                continue;
-            }
-            tracing::warn!(entry = ?id, "claim without an execution is released");
-            let release = Release { id, nonce, of: Released::FirstAttempt };
-            let released = engine.committer.release(release).await;
-            if matches!(released, Ok((Guarded::Fenced, _))) {
-                // A second attempt that never ran: the first one's outcome still is unknown.
-                let to = To::Unknown { next_lookup: Some(Duration::ZERO), lookups: 0 };
-                let hold = Transition { id, nonce, from: FromState::InProgress, to };
-                drop(engine.committer.transition(hold).await);
-            }
-        }
-        Ok(())
     }
 }
 

@@ -13,6 +13,8 @@ mod housekeeping;
 pub mod identities;
 pub mod instances;
 pub mod ledger;
+mod left_behind;
+mod marking;
 pub mod marks;
 mod observe;
 mod ownership;
@@ -20,7 +22,6 @@ pub mod policy;
 mod record;
 mod secure;
 mod settle;
-mod watch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -179,15 +180,19 @@ impl Engine {
         self.ownership.database_now()
     }
 
-    /// Waits until every execution has recorded its outcome, then ends the instance. Whatever is cut off by
-    /// a caller that waits no longer becomes Unknown once the lease has run out.
+    /// Waits until every execution has recorded its outcome, then ends the instance: nothing can be claimed
+    /// any more. Whatever is cut off by a caller that waits no longer becomes Unknown once the lease has run
+    /// out.
     ///
     /// # Errors
     /// If the store can't be asked.
-    pub async fn drain(&self) -> Result<(), StoreError> {
+    pub async fn drain(self: &Arc<Self>) -> Result<(), StoreError> {
         self.draining.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        self.ownership.end().await
+        self.resume_abandoned().await;
+        self.ownership.end().await?;
+        // Not before: now that nothing can be claimed, what is in progress without a flight never ran.
+        self.sweep_own(Duration::ZERO).await
     }
 }

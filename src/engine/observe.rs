@@ -14,7 +14,8 @@ use crate::entry::Outcome;
 impl Engine {
     /// Follows a request that is forwarded whatever the engine thinks of it: claims its key in the policy's
     /// namespace (which must be an observing one, so that its entries are never lent to a route that
-    /// enforces), counts the decision, and records the outcome that is sent to the returned channel.
+    /// enforces), counts the decision, and records the outcome that is sent to the returned channel. The
+    /// policy must hold what is unknown: looking it up, or forwarding again, is not observing.
     ///
     /// Never fails and never waits: what can't be observed is counted as such.
     pub fn observe(self: &Arc<Self>, arrival: Arrival) -> oneshot::Sender<Outcome> {
@@ -39,9 +40,12 @@ impl Engine {
         };
         match self.secure(&arrival, &flight).await {
             Secured::Told(verdict) => verdict.name(),
-            Secured::CommitLost => "held",
-            Secured::Won { number } => {
-                let tenure = Tenure::new(Arc::clone(self), Arc::new(arrival), flight, number);
+            Secured::CommitLost(claimed) => {
+                Tenure::new(Arc::clone(self), Arc::new(arrival), flight, claimed).conclude_lost(|_| {}).await;
+                "held"
+            }
+            Secured::Won(claimed) => {
+                let tenure = Tenure::new(Arc::clone(self), Arc::new(arrival), flight, claimed);
                 tenure.conclude(outcome.await.unwrap_or(Outcome::Unknown), |_| {}).await;
                 "execute"
             }

@@ -6,6 +6,7 @@
 //! that a pause of the database, or of the observer, expires nobody.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(super) struct Ownership {
     timing: LeaseTiming,
     lease: Mutex<Lease>,
     watch: Mutex<Watch>,
+    /// Whether the instance has ended of its own will: a renewal that comes after must not begin a new one.
+    ended: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +47,30 @@ struct Lease {
     id: InstanceId,
     /// When the last successful renewal was *begun*: the database counts from later.
     renewed: Instant,
+    /// The same by the machine's wall clock, which goes on while the machine is suspended.
+    renewed_wall: Timestamp,
+    /// When its answer came: the database's time was read before.
+    answered: Instant,
     /// The database's time at that renewal.
     database: Timestamp,
+}
+
+impl Lease {
+    fn new(id: InstanceId, (renewed, renewed_wall): (Instant, Timestamp), database: Timestamp) -> Self {
+        Self { id, renewed, renewed_wall, answered: clock::now(), database }
+    }
+
+    /// How old the last renewal is. The monotonic clock may stand still while the machine is suspended, the
+    /// wall clock may be set back: the one that says more is believed. One that was set forward costs at
+    /// most the wait for the next renewal.
+    fn age(&self) -> Duration {
+        self.renewed.elapsed().max(clock::wall().since(self.renewed_wall))
+    }
+}
+
+/// Now, on both of this machine's clocks.
+fn begin() -> (Instant, Timestamp) {
+    (clock::now(), clock::wall())
 }
 
 impl std::fmt::Debug for Ownership {
@@ -61,18 +86,18 @@ impl Ownership {
         name: String,
         timing: LeaseTiming,
     ) -> Result<Self, StoreError> {
-        let lease = Lease { id: InstanceId::random(), renewed: clock::now(), database: Timestamp(0) };
-        let ownership =
-            Self { instances, name, timing, lease: Mutex::new(lease), watch: Mutex::new(Watch::new(timing)) };
+        let lease = Mutex::new(Lease::new(InstanceId::random(), begin(), Timestamp(0)));
+        let watch = Mutex::new(Watch::new(timing));
+        let ownership = Self { instances, name, timing, lease, watch, ended: AtomicBool::new(false) };
         ownership.register().await?;
         Ok(ownership)
     }
 
     async fn register(&self) -> Result<(), StoreError> {
-        let (id, begun) = (InstanceId::random(), clock::now());
+        let (id, begun) = (InstanceId::random(), begin());
         self.instances.register(id, &self.name).await?;
         if let Renewed::Alive { now, .. } = self.instances.renew(id).await? {
-            self.set(Lease { id, renewed: begun, database: now });
+            self.set(Lease::new(id, begun, now));
         }
         Ok(())
     }
@@ -85,24 +110,42 @@ impl Ownership {
     /// Whether the lease lasts at least `needed` from now, as this process sees it. A process that was
     /// suspended sees here that it was.
     pub(super) fn lasts(&self, needed: Duration) -> bool {
-        self.lease().renewed.elapsed().saturating_add(needed) <= self.timing.lease
+        self.lease().age().saturating_add(needed) <= self.timing.lease
     }
 
-    /// The database's time, as far as this process can tell without asking.
+    /// The same for what was claimed under `id`: once that instance has been expired, what it had in progress
+    /// is no longer this process's to execute, however well its next instance stands.
+    pub(super) fn lasts_for(&self, id: InstanceId, needed: Duration) -> bool {
+        let lease = self.lease();
+        lease.id == id && lease.age().saturating_add(needed) <= self.timing.lease
+    }
+
+    /// The database's time, as far as this process can tell without asking. Late rather than early: what has
+    /// expired there has expired here.
     pub(super) fn database_now(&self) -> Timestamp {
         let lease = self.lease();
-        lease.database.after(lease.renewed.elapsed())
+        lease.database.after(lease.age())
+    }
+
+    /// The database's time at the least, for what must not be believed too early.
+    pub(super) fn database_now_at_least(&self) -> Timestamp {
+        let lease = self.lease();
+        lease.database.after(lease.answered.elapsed())
     }
 
     /// Renews the lease and expires those peers that stood still. An expired instance begins again under a
     /// new id; what it had in progress is orphaned like anybody else's.
     pub(super) async fn step(&self) -> Result<(), StoreError> {
-        let (id, begun) = (self.id(), clock::now());
+        if self.ended.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let (id, begun) = (self.id(), begin());
         let peers = match self.instances.renew(id).await? {
             Renewed::Alive { now, peers } => {
-                self.set(Lease { id, renewed: begun, database: now });
+                self.set(Lease::new(id, begun, now));
                 self.watch.lock().unwrap_or_else(PoisonError::into_inner).observe(now, &peers)
             }
+            Renewed::Expired if self.ended.load(Ordering::Acquire) => return Ok(()),
             Renewed::Expired => {
                 tracing::error!(instance = %id, "lease was lost: what was in progress here becomes unknown");
                 self.watch.lock().unwrap_or_else(PoisonError::into_inner).forget();
@@ -122,8 +165,9 @@ impl Ownership {
         self.instances.forget(age).await.map(drop)
     }
 
-    /// Ends the instance.
+    /// Ends the instance. Nothing can be claimed under it from then on.
     pub(super) async fn end(&self) -> Result<(), StoreError> {
+        self.ended.store(true, Ordering::Release);
         self.instances.retire(self.id()).await
     }
 

@@ -92,7 +92,7 @@ pub struct LookupPolicy {
     /// Asks.
     pub lookup: Arc<dyn Lookup>,
     /// Whether "the upstream does not have it" means that it was not executed, and how long after the
-    /// attempt's start that may be believed: the first call may still be on its way. `None`: never.
+    /// outcome became unknown that may be believed: the first call may still be on its way. `None`: never.
     pub absent_means_not_executed_after: Option<Duration>,
     /// When the first lookup in the background is due.
     pub first: Duration,

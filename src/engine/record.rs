@@ -10,11 +10,11 @@ use super::arrive::{Arrival, Recorded};
 use super::execute::{Attempt, Late};
 use super::flights::Leading;
 use super::ledger::{FromState, Guarded, Release, Released, To, Transition};
-use super::marks::{Mark, MarkState};
 use super::policy::OnUnknown;
+use super::secure::Claimed;
 use crate::clock::Timestamp;
 use crate::committer::CommitError;
-use crate::entry::{Answer, Entry, EntryId, Nonce, Outcome, State, StoredResponse};
+use crate::entry::{Answer, Entry, Nonce, Outcome, State, StoredResponse};
 
 /// A claimed entry and the duty to record its outcome. Dropped without one (a panic, a cancelled task), it
 /// leaves word for the sweep.
@@ -22,7 +22,7 @@ pub(super) struct Tenure {
     engine: Arc<Engine>,
     arrival: Arc<Arrival>,
     nonce: Nonce,
-    number: u32,
+    claimed: Claimed,
     dispatched: Arc<AtomicBool>,
     /// Taken when the outcome is on record: from then on others may find the entry as it is.
     flight: Option<Leading>,
@@ -33,34 +33,31 @@ pub(super) struct Tenure {
 pub(super) struct Abandoned {
     arrival: Arc<Arrival>,
     flight: Leading,
-    number: u32,
+    claimed: Claimed,
     dispatched: Arc<AtomicBool>,
 }
 
 /// The longest pause between two tries to record an outcome.
 const SLOWEST_TRY: Duration = Duration::from_secs(2);
 
-/// How long a completed mark lasts at most: it only has to cover the time in which clients retry; the
-/// ledger remembers the rest.
-const DONE_MARK: Duration = Duration::from_secs(3600);
-
 impl Tenure {
-    pub(super) fn new(engine: Arc<Engine>, arrival: Arc<Arrival>, flight: Leading, number: u32) -> Self {
-        Self { engine, arrival, nonce: flight.nonce, number, dispatched: Arc::default(), flight: Some(flight) }
+    pub(super) fn new(engine: Arc<Engine>, arrival: Arc<Arrival>, flight: Leading, claimed: Claimed) -> Self {
+        Self { engine, arrival, nonce: flight.nonce, claimed, dispatched: Arc::default(), flight: Some(flight) }
     }
 
     /// A claim that was left behind, taken up again.
     pub(super) fn resume(engine: Arc<Engine>, left: Abandoned) -> Self {
-        let Abandoned { arrival, flight, number, dispatched } = left;
-        Self { engine, arrival, nonce: flight.nonce, number, dispatched, flight: Some(flight) }
+        let Abandoned { arrival, flight, claimed, dispatched } = left;
+        Self { engine, arrival, nonce: flight.nonce, claimed, dispatched, flight: Some(flight) }
     }
 
     pub(super) fn attempt(&self) -> Attempt {
         Attempt {
             id: self.arrival.id,
             nonce: self.nonce,
-            number: self.number,
+            number: self.claimed.number,
             dispatched: Arc::clone(&self.dispatched),
+            instance: self.claimed.instance,
             engine: Arc::clone(&self.engine),
             budget: self.arrival.policy.budget,
         }
@@ -74,19 +71,22 @@ impl Tenure {
     /// Records `outcome`, then calls `tell`; if the store does not take it in time, `tell` is called first,
     /// and recording goes on while the process lives.
     pub(super) async fn conclude(mut self, outcome: Outcome, tell: impl FnOnce(Recorded)) {
-        self.record(outcome, tell).await;
-        self.land().await;
+        self.record_and_land(&outcome, tell).await;
     }
 
     /// Records Unknown and listens on; a late answer completes the entry if nobody else has settled it.
     pub(super) async fn conclude_later(mut self, late: Late, tell: impl FnOnce(Recorded)) {
-        self.record(Outcome::Unknown, tell).await;
-        self.land().await;
-        let late = tokio::time::timeout(self.engine.options.late_window, late);
+        // In a task of its own, so that the exchange goes on while Unknown is being recorded.
+        let late = tokio::spawn(tokio::time::timeout(self.engine.options.late_window, late));
+        self.record_and_land(&Outcome::Unknown, tell).await;
         // A process that shuts down does not wait for what may never come: the outcome is on record.
-        let late = self.engine.draining.run_until_cancelled(late).await;
-        if let Some(Ok(outcome @ (Outcome::Completed(_) | Outcome::NotExecuted))) = late {
-            self.record(outcome, |_| {}).await;
+        match self.engine.draining.run_until_cancelled(late).await {
+            Some(Ok(Ok(outcome @ (Outcome::Completed(_) | Outcome::NotExecuted)))) => {
+                self.record_until_done(&outcome).await;
+                self.engine.align_mark(self.arrival.id, self.nonce).await;
+            }
+            // Nothing new; or not in time; or it panicked, and nobody knows.
+            Some(Ok(Ok(Outcome::Unknown) | Err(_)) | Err(_)) | None => {}
         }
     }
 
@@ -104,28 +104,32 @@ impl Tenure {
             Some(entry) if entry.nonce == self.nonce => {
                 if let State::Completed { expires, .. } = entry.state {
                     self.engine.cache.keep(Arc::new(entry));
-                    tell(Recorded::Completed(expires));
-                    self.land().await;
+                    self.land(Recorded::Completed(expires), tell).await;
                     return;
                 }
                 // Not committed, and all its effects were in that transaction. If it commits after all, the
                 // release waits for its row lock and then finds the entry completed.
-                self.record(Outcome::NotExecuted, tell).await;
+                self.record_and_land(&Outcome::NotExecuted, tell).await;
             }
-            Some(_) | None => tell(Recorded::Nothing),
+            Some(_) | None => self.land(Recorded::Nothing, tell).await,
         }
-        self.land().await;
     }
 
-    async fn record(&self, outcome: Outcome, tell: impl FnOnce(Recorded)) {
-        let recording = self.record_until_done(&outcome);
+    async fn record_and_land<T: FnOnce(Recorded)>(&mut self, outcome: &Outcome, tell: T) {
+        let (recorded, untold) = self.record(outcome, tell).await;
+        self.land(recorded, |recorded| untold.map_or((), |tell| tell(recorded))).await;
+    }
+
+    /// Gives `tell` back if the caller is still to be told.
+    async fn record<T: FnOnce(Recorded)>(&self, outcome: &Outcome, tell: T) -> (Recorded, Option<T>) {
+        let recording = self.record_until_done(outcome);
         tokio::pin!(recording);
         match tokio::time::timeout(self.engine.options.record_patience, &mut recording).await {
-            Ok(recorded) => tell(recorded),
+            Ok(recorded) => (recorded, Some(tell)),
             Err(_) => {
                 tracing::error!(entry = ?self.arrival.id, "outcome can't be recorded yet: the caller is answered without");
                 tell(Recorded::Nothing);
-                recording.await;
+                (recording.await, None)
             }
         }
     }
@@ -147,7 +151,7 @@ impl Tenure {
     async fn try_record(&self, outcome: &Outcome) -> Result<Recorded, CommitError> {
         match outcome {
             Outcome::Completed(answer) => self.try_complete(answer).await,
-            Outcome::NotExecuted if self.number == 1 => self.try_release().await,
+            Outcome::NotExecuted if self.claimed.number == 1 => self.try_release().await,
             // After an Unknown attempt the entry stays Unknown, whatever a later one was refused with.
             Outcome::NotExecuted | Outcome::Unknown => self.try_hold().await,
         }
@@ -229,12 +233,20 @@ impl Tenure {
         }
     }
 
-    /// Ends the flight and brings the mark in line with the record. The mark comes last: it is a hint, and
-    /// nobody waits for it.
-    async fn land(&mut self) {
-        let Some(flight) = self.flight.take() else { return };
-        drop(flight);
-        self.engine.align_mark(self.arrival.id, self.nonce).await;
+    /// Ends the flight, brings the mark in line with the record and tells the caller, who must not meet its
+    /// own flight or mark when it comes again. Completed: the cache answers for both, so nobody waits for the
+    /// mark. Else the key may be free, and a mark left over would say that it is taken.
+    async fn land(&mut self, recorded: Recorded, tell: impl FnOnce(Recorded)) {
+        let flight = self.flight.take();
+        if matches!(recorded, Recorded::Completed(_)) {
+            drop(flight);
+            tell(recorded);
+            self.engine.align_mark(self.arrival.id, self.nonce).await;
+        } else {
+            self.engine.align_mark(self.arrival.id, self.nonce).await;
+            drop(flight);
+            tell(recorded);
+        }
     }
 
     fn entry(&self, state: State, now: Timestamp) -> Entry {
@@ -242,7 +254,7 @@ impl Tenure {
             id: self.arrival.id,
             nonce: self.nonce,
             origin: self.nonce,
-            attempt: self.number,
+            attempt: self.claimed.number,
             fingerprint: self.arrival.fingerprint,
             state,
             started_at: now,
@@ -257,38 +269,10 @@ impl Drop for Tenure {
         let left = Abandoned {
             arrival: Arc::clone(&self.arrival),
             flight,
-            number: self.number,
+            claimed: self.claimed,
             dispatched: Arc::clone(&self.dispatched),
         };
         tracing::error!(entry = ?left.arrival.id, "execution ended without an outcome");
         self.engine.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(left);
-    }
-}
-
-impl Engine {
-    /// Makes the mark say what the cache knows: done, or nothing.
-    pub(super) async fn align_mark(&self, id: EntryId, nonce: Nonce) {
-        let done = self.cache.get(id).filter(|entry| entry.nonce == nonce).and_then(|entry| self.done_mark(&entry));
-        let result = match done {
-            Some((mark, ttl)) => self.marks.complete(id, &mark, ttl).await,
-            None => self.marks.release(id, nonce).await,
-        };
-        if let Err(error) = result {
-            tracing::debug!(entry = ?id, %error, "mark was left to expire");
-        }
-    }
-
-    fn done_mark(&self, entry: &Entry) -> Option<(Mark, Duration)> {
-        let State::Completed { answer, expires, .. } = &entry.state else { return None };
-        let response = match answer {
-            Answer::Response(response) if response.encoded_len() <= self.options.mark_response_limit => {
-                Some(response.encode())
-            }
-            Answer::Response(_) | Answer::StatusOnly(_) => None,
-        };
-        let state = MarkState::Completed { expires: *expires, response };
-        // A second less than the answer lives, so that no mark outlives its entry.
-        let ttl = expires.since(self.database_now()).saturating_sub(Duration::from_secs(1)).min(DONE_MARK);
-        (!ttl.is_zero()).then_some((Mark { nonce: entry.nonce, fingerprint: entry.fingerprint, state }, ttl))
     }
 }

@@ -6,26 +6,32 @@ use std::sync::atomic::Ordering;
 use super::Engine;
 use super::arrive::{Arrival, PROCESSING_RETRY, Reason, Verdict};
 use super::flights::Flight;
-use super::ledger::{Claim, Claimed, FromState, Guarded, Release, Released, To, Transition};
+use super::ledger::{self, Claim, FromState, Guarded, Release, Released, To, Transition};
 use super::marks::{Mark, MarkState, Reserved};
 use super::policy::OnUnknown;
 use super::settle::{Question, Settled};
 use crate::clock::Timestamp;
 use crate::committer::CommitError;
-use crate::entry::{Admission, Answer, Entry, Nonce, State, StoredResponse, admit};
+use crate::entry::{Admission, Answer, Comparison, Entry, InstanceId, Nonce, State, StoredResponse, admit};
 
 /// What securing came to.
 pub(super) enum Secured {
-    /// The row carries my nonce: I may execute, as attempt `number`.
-    Won {
-        /// Number of the attempt.
-        number: u32,
-    },
+    /// The row carries my nonce: I may execute.
+    Won(Claimed),
     /// The row carries my nonce, but the mark says that the request completed before: the database lost a
     /// commit (a failover to a replica that lacked it). I may not execute; the entry is to be held.
-    CommitLost,
+    CommitLost(Claimed),
     /// I may not.
     Told(Verdict),
+}
+
+/// What the row says once it is mine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claimed {
+    /// Number of the attempt.
+    pub(super) number: u32,
+    /// Whose lease vouches for it.
+    pub(super) instance: InstanceId,
 }
 
 /// What the mark says.
@@ -50,7 +56,7 @@ impl Engine {
             Hint::Ask => false,
         };
         let secured = match self.claim(arrival, flight).await {
-            Ok(Secured::Won { number: 1 }) if expected => Secured::CommitLost,
+            Ok(Secured::Won(claimed)) if expected && claimed.number == 1 => Secured::CommitLost(claimed),
             Ok(secured) => secured,
             Err(CommitError::Overloaded) => Secured::Told(Verdict::Unavailable(Reason::Overload)),
             Err(error @ (CommitError::NotWritten(_) | CommitError::Unclear(_))) => {
@@ -58,15 +64,18 @@ impl Engine {
                 Secured::Told(Verdict::Unavailable(Reason::Store))
             }
         };
-        if matches!(secured, Secured::Told(_)) {
-            flight.marked.store(false, Ordering::Relaxed);
-            self.align_mark(arrival.id, flight.nonce).await;
+        match secured {
+            Secured::Won(_) | Secured::CommitLost(_) => flight.claimed.store(true, Ordering::Release),
+            Secured::Told(_) => {
+                flight.marked.store(false, Ordering::Relaxed);
+                self.align_mark(arrival.id, flight.nonce).await;
+            }
         }
         secured
     }
 
-    /// Reserves the mark, or takes the hint of whoever has it. The fingerprints are compared here too: a
-    /// mismatch need not wait for the ledger.
+    /// Reserves the mark, or takes the hint of whoever has it. A completed one tells a mismatch as well; one
+    /// in progress does not, since its request may come to nothing and leave the key to another.
     async fn hint(&self, arrival: &Arrival, flight: &Flight) -> Hint {
         let mark = Mark { nonce: flight.nonce, fingerprint: arrival.fingerprint, state: MarkState::InProgress };
         match self.marks.reserve(arrival.id, &mark, self.options.mark_ttl).await {
@@ -85,9 +94,8 @@ impl Engine {
     fn read_hint(&self, arrival: &Arrival, mark: Mark) -> Hint {
         let MarkState::Completed { expires, response } = mark.state else {
             return match self.compare(arrival, &mark.fingerprint) {
-                crate::entry::Comparison::Same => Hint::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY }),
-                crate::entry::Comparison::Differs => Hint::Told(Verdict::Mismatch),
-                crate::entry::Comparison::Incomparable => Hint::Ask,
+                Comparison::Same => Hint::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY }),
+                Comparison::Differs | Comparison::Incomparable => Hint::Ask,
             };
         };
         if expires <= self.database_now() {
@@ -117,21 +125,24 @@ impl Engine {
 
     async fn claim(&self, arrival: &Arrival, flight: &Flight) -> Result<Secured, CommitError> {
         for _ in 0..CLAIM_TRIES {
+            let instance = self.ownership.id();
             let claim = Claim {
                 id: arrival.id,
                 identity: arrival.identity.clone(),
                 nonce: flight.nonce,
-                instance: self.ownership.id(),
+                instance,
                 fingerprint: arrival.fingerprint,
                 route: arrival.policy.route.clone(),
                 context: Some(arrival.kind.to_context()),
             };
             let secured = match self.committer.claim(claim).await? {
-                (Claimed::Won, _) => Some(Secured::Won { number: 1 }),
-                (Claimed::Existing(entry), now) => self.act_on(arrival, flight, *entry, now).await?,
-                (Claimed::Busy, _) => Some(Secured::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY })),
-                (Claimed::NotAlive, _) => Some(Secured::Told(Verdict::Unavailable(Reason::Lease))),
-                (Claimed::Vanished, _) => None,
+                (ledger::Claimed::Won, _) => Some(Secured::Won(Claimed { number: 1, instance })),
+                (ledger::Claimed::Existing(entry), now) => self.act_on(arrival, flight, *entry, now).await?,
+                (ledger::Claimed::Busy, _) => {
+                    Some(Secured::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY }))
+                }
+                (ledger::Claimed::NotAlive, _) => Some(Secured::Told(Verdict::Unavailable(Reason::Lease))),
+                (ledger::Claimed::Vanished, _) => None,
             };
             if let Some(secured) = secured {
                 return Ok(secured);
@@ -179,10 +190,11 @@ impl Engine {
         match &arrival.policy.on_unknown {
             OnUnknown::Hold => Ok(self.verdict(entry, arrival, now).map(Secured::Told)),
             OnUnknown::Forward => {
-                let to = To::InProgress { nonce: flight.nonce, instance: self.ownership.id() };
+                let instance = self.ownership.id();
+                let to = To::InProgress { nonce: flight.nonce, instance };
                 let again = Transition { id: arrival.id, nonce, from: FromState::Unknown, to };
                 Ok(match self.committer.transition(again).await? {
-                    (Guarded::Done, _) => Some(Secured::Won { number: entry.attempt + 1 }),
+                    (Guarded::Done, _) => Some(Secured::Won(Claimed { number: entry.attempt + 1, instance })),
                     (Guarded::Fenced, _) => None,
                 })
             }

@@ -63,12 +63,10 @@ impl Engine {
     pub(super) async fn look_up(&self, question: Question<'_>, now: Timestamp) -> Result<Settled, CommitError> {
         let Question { entry, identity, lookup, policy, .. } = question;
         let asked = clock::now();
-        let lookups = match entry.state {
-            State::Unknown { lookups, .. } => lookups,
-            State::InProgress { .. } | State::Completed { .. } | State::Tombstone { .. } => return Ok(Settled::Moved),
-        };
-        // Taken before asking: what is absent now was perhaps absent only because it was too early.
-        let age = now.since(entry.started_at);
+        let lookups = lookups_of(entry);
+        // Taken before asking: what is absent now was perhaps absent only because it was too early. Counted
+        // from when it became Unknown, not from the claim: until then the call could still be begun.
+        let age = now.since(entry.changed_at);
         let found = lookup.lookup.lookup(entry.id, identity).await;
         metrics::histogram!("oncegate_lookup_duration_seconds", "route" => policy.route.to_string())
             .record(asked.elapsed().as_secs_f64());
@@ -128,14 +126,22 @@ impl Engine {
             Some((policy, OnUnknown::Lookup(lookup))) => {
                 let kind = KeyKind::from_context(due.context.as_deref());
                 let question = Question { entry: &due.entry, identity: &due.identity, kind, policy, lookup };
-                return self.look_up(question, self.database_now()).await.map(drop);
+                return self.look_up(question, self.ownership.database_now_at_least()).await.map(drop);
             }
             // Nothing settles it but a retry or a person: no need to come by again.
             Some((_, OnUnknown::Hold | OnUnknown::Forward)) => None,
             // A route of another gateway on this store: that one shall ask.
             None => Some(FOREIGN_ROUTE),
         };
-        self.settle_to(&due.entry, To::Unknown { next_lookup, lookups: 0 }).await.map(drop)
+        self.settle_to(&due.entry, To::Unknown { next_lookup, lookups: lookups_of(&due.entry) }).await.map(drop)
+    }
+}
+
+/// Lookups made so far.
+fn lookups_of(entry: &Entry) -> u32 {
+    match entry.state {
+        State::Unknown { lookups, .. } => lookups,
+        State::InProgress { .. } | State::Completed { .. } | State::Tombstone { .. } => 0,
     }
 }
 

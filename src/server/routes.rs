@@ -116,6 +116,8 @@ impl Building<'_> {
                 business: idempotency.tombstone_of(true),
             },
             on_unknown: match (idempotency.on_unknown, &idempotency.lookup) {
+                // Looking it up, or forwarding again, would not be observing.
+                _ if idempotency.mode == Mode::Observe => OnUnknown::Hold,
                 (Configured::Hold, _) => OnUnknown::Hold,
                 (Configured::Forward, _) => OnUnknown::Forward,
                 (Configured::Lookup, Some(lookup)) => OnUnknown::Lookup(self.lookup(idempotency, lookup)),
