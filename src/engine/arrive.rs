@@ -13,7 +13,7 @@ use super::flights::{Flight, Joined};
 use super::policy::{KeyKind, Policy};
 use crate::clock::{self, Instant, Timestamp};
 use crate::entry::fingerprint::{Comparison, Fingerprint, Meaning};
-use crate::entry::{Admission, Entry, EntryId, Identity, StoredResponse, admit};
+use crate::entry::{Admission, Entry, EntryId, Identity, ResolvedKey, Scope, StoredResponse, admit};
 
 /// A request with a key.
 #[derive(Debug)]
@@ -157,6 +157,28 @@ impl Engine {
                     }
                 }
             }
+        }
+    }
+
+    /// A request with a key, as it arrives.
+    #[must_use]
+    pub fn arrival(
+        &self,
+        policy: &Arc<Policy>,
+        scope: Scope,
+        key: &ResolvedKey,
+        meaning: Meaning,
+        wait: Duration,
+    ) -> Arrival {
+        let identity = Identity { namespace: policy.namespace.clone(), scope, key: key.key.clone() };
+        Arrival {
+            id: identity.id(),
+            identity,
+            fingerprint: self.secrets.fingerprint(&meaning),
+            meaning,
+            kind: if key.business { KeyKind::Business } else { KeyKind::Header },
+            policy: Arc::clone(policy),
+            wait,
         }
     }
 

@@ -51,6 +51,18 @@ pub enum Executed<A> {
     },
 }
 
+impl<A> Executed<A> {
+    /// The same, with another answer made of this one's.
+    pub fn map<B>(self, make: impl FnOnce(A) -> B) -> Executed<B> {
+        match self {
+            Self::Finished { outcome, answer } => Executed::Finished { outcome, answer: make(answer) },
+            Self::TimedOut { answer, late } => Executed::TimedOut { answer: make(answer), late },
+            Self::Streaming { answer, finish } => Executed::Streaming { answer: make(answer), finish },
+            Self::InTransaction { answer } => Executed::InTransaction { answer: make(answer) },
+        }
+    }
+}
+
 impl<A> std::fmt::Debug for Executed<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -8,6 +8,7 @@ use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
 use crate::clock::{self, Instant};
+use crate::problem::{Problem, Situation};
 use crate::upstream::pieces::Pieces;
 
 /// What bounds a body.
@@ -33,6 +34,19 @@ pub enum BodyError {
     /// It ended before its announced end, or its chunks are malformed.
     #[error("the body was cut short")]
     Cut,
+}
+
+impl BodyError {
+    /// What the sender is told, where these `limits` held.
+    pub(crate) fn problem(self, limits: BodyLimits) -> Problem {
+        match self {
+            Self::TooLarge => {
+                Problem::new(Situation::BodyTooLarge).because(format!("At most {} bytes are taken.", limits.bytes))
+            }
+            Self::TimedOut => Problem::new(Situation::BodyTimeout),
+            Self::Cut => Problem::new(Situation::BadRequest).because("Its body was cut short."),
+        }
+    }
 }
 
 /// Reads the whole of `body`. Trailers are dropped. A body that announces more than the limit fails before

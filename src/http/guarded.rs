@@ -9,18 +9,16 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 
-use super::body::{self, BodyError};
 use super::gateway::Inner;
-use super::outgoing::{IDEMPOTENCY_KEY, Outgoing};
-use super::reply::Caller;
-use super::route::{Concurrent, Guard, Keyless, Mode, Route};
-use super::{preference, reply};
+use super::outgoing::Outgoing;
+use super::reply::{Caller, Reply};
+use super::route::{Guard, Keyless, Mode, Route};
+use super::{body, forwarded, keyed, preference, reply};
 use crate::auth::AuthError;
-use crate::engine::policy::KeyKind;
-use crate::engine::{Arrival, Arrived, Reason};
+use crate::engine::{Arrival, Arrived, Reason, Verdict};
 use crate::entry::fingerprint::{self, Meaning};
 use crate::entry::source::{ResolvedKey, Sent};
-use crate::entry::{Answer, Identity, Key, KeyError, Outcome, Scope};
+use crate::entry::{Answer, Key, Outcome, Scope};
 use crate::problem::{Problem, Situation};
 use crate::upstream::{Class, classify, hop_by_hop};
 
@@ -47,9 +45,9 @@ impl Guarded<'_> {
 
     async fn admit(&self, parts: Parts, body: Body) -> Result<Response<Body>, Problem> {
         let scope = self.scope(&parts.headers)?;
-        let header = header_key(&parts.headers).map_err(key_problem)?;
-        let body =
-            body::read(body, self.gateway.body).await.map_err(|error| body_problem(error, self.gateway.body.bytes))?;
+        let header = keyed::from_header(&parts.headers)?;
+        let limits = self.gateway.body;
+        let body = body::read(body, limits).await.map_err(|error| error.problem(limits))?;
         let Some(key) = self.key(&parts, header.as_ref(), &body)? else {
             return match self.guard.keyless {
                 Keyless::Refused => Err(Problem::new(Situation::KeyMissing)),
@@ -61,13 +59,14 @@ impl Guarded<'_> {
             return Err(Problem::new(Situation::Unavailable).because(because).retry_after(Duration::from_secs(60)));
         }
         let preferred = preference::wait(&parts.headers, self.guard.longest_wait);
-        let arrival = self.arrival(&parts, &body, scope, &key, self.wait(preferred));
+        let wait = self.guard.concurrent.wait(preferred, self.guard.longest_wait);
+        let arrival = self.arrival(&parts, &body, scope, &key, wait);
         if self.guard.mode == Mode::ReplayOnly {
             return self.replay_only(&arrival, &key.key).await;
         }
         let arrived = self.gateway.engine.arrive(arrival, self.outgoing(parts, body, key.key.clone())).await;
         self.count(&arrived);
-        Ok(self.caller.tell(&key.key, arrived, preferred))
+        Ok(self.tell(&key.key, arrived, preferred))
     }
 
     /// Authorisation comes first, on every arrival: who lost the right does not get the old answer.
@@ -79,18 +78,10 @@ impl Guarded<'_> {
 
     fn key(&self, parts: &Parts, header: Option<&Key>, body: &Bytes) -> Result<Option<ResolvedKey>, Problem> {
         let sent = Sent { header, path: self.params, query: parts.uri.query(), body: Some(body) };
-        self.guard.sources.resolve(&sent).map_err(|error| match error {
-            crate::entry::source::SourceError::Ambiguous(_) => {
-                Problem::new(Situation::BadRequest).because(format!("{error}."))
-            }
-            crate::entry::source::SourceError::Invalid(..) => {
-                Problem::new(Situation::KeyInvalid).because(format!("{error}."))
-            }
-        })
+        keyed::resolve(&self.guard.sources, &sent)
     }
 
     fn arrival(&self, parts: &Parts, body: &Bytes, scope: Scope, key: &ResolvedKey, wait: Duration) -> Arrival {
-        let identity = Identity { namespace: self.guard.policy.namespace.clone(), scope, key: key.key.clone() };
         let said = fingerprint::Parts {
             method: &parts.method,
             path: parts.uri.path(),
@@ -99,23 +90,7 @@ impl Guarded<'_> {
             body: body.clone(),
         };
         let meaning = Meaning::of(said, &self.guard.rules);
-        Arrival {
-            id: identity.id(),
-            identity,
-            fingerprint: self.gateway.engine.secrets().fingerprint(&meaning),
-            meaning,
-            kind: if key.business { KeyKind::Business } else { KeyKind::Header },
-            policy: Arc::clone(&self.guard.policy),
-            wait,
-        }
-    }
-
-    fn wait(&self, preferred: Option<Duration>) -> Duration {
-        match (preferred, self.guard.concurrent) {
-            (Some(preferred), _) => preferred,
-            (None, Concurrent::Wait) => self.guard.longest_wait,
-            (None, Concurrent::Processing) => Duration::ZERO,
-        }
+        self.gateway.engine.arrival(&self.guard.policy, scope, key, meaning, wait)
     }
 
     fn outgoing(
@@ -123,9 +98,7 @@ impl Guarded<'_> {
         mut parts: Parts,
         body: Bytes,
         key: Key,
-    ) -> impl FnOnce(
-        crate::engine::Attempt,
-    ) -> futures_util::future::BoxFuture<'static, crate::engine::Executed<super::outgoing::Reply>>
+    ) -> impl FnOnce(crate::engine::Attempt) -> futures_util::future::BoxFuture<'static, crate::engine::Executed<Reply>>
     + Send
     + 'static {
         let (route, guard, peer) = (Arc::clone(self.route), Arc::clone(self.guard), self.caller.peer.clone());
@@ -135,10 +108,20 @@ impl Guarded<'_> {
         move |attempt| Box::pin(Outgoing { route, guard, key, parts, body }.execute(attempt))
     }
 
+    /// A replay goes through this gateway as the first answer did.
+    fn tell(&self, key: &Key, arrived: Arrived<Reply>, preferred: Option<Duration>) -> Response<Body> {
+        let is_replay = matches!(arrived, Arrived::Told(Verdict::Replay { .. }));
+        let (mut parts, body) = self.caller.tell(key, arrived, preferred).into_parts();
+        if is_replay {
+            forwarded::apply_to_answer(&mut parts);
+        }
+        Response::from_parts(parts, body)
+    }
+
     /// A route that is switched to replays tells what is known and refuses what is new.
     async fn replay_only(&self, arrival: &Arrival, key: &Key) -> Result<Response<Body>, Problem> {
         match self.gateway.engine.peek(arrival).await {
-            Ok(Some(verdict)) => Ok(self.caller.tell(key, Arrived::Told(verdict), None)),
+            Ok(Some(verdict)) => Ok(self.tell(key, Arrived::Told(verdict), None)),
             Ok(None) => Err(Problem::new(Situation::RoutePaused).retry_after(Duration::from_secs(60))),
             Err(error) => {
                 tracing::warn!(%error, "entry could not be read");
@@ -161,7 +144,7 @@ impl Guarded<'_> {
         }
         let body = match body::read(body, self.gateway.body).await {
             Ok(body) => body,
-            Err(error) => return self.caller.refuse(body_problem(error, self.gateway.body.bytes)),
+            Err(error) => return self.caller.refuse(error.problem(self.gateway.body)),
         };
         let Some(arrival) = self.observed(&parts, &body) else { return self.pass(parts, body).await };
         let outcome = self.gateway.engine.observe(arrival);
@@ -179,7 +162,7 @@ impl Guarded<'_> {
 
     fn observed(&self, parts: &Parts, body: &Bytes) -> Option<Arrival> {
         let scope = self.scope(&parts.headers).ok()?;
-        let header = header_key(&parts.headers).ok()?;
+        let header = keyed::from_header(&parts.headers).ok()?;
         let key = self.key(parts, header.as_ref(), body).ok()??;
         Some(self.arrival(parts, body, scope, &key, Duration::ZERO))
     }
@@ -194,40 +177,10 @@ impl Guarded<'_> {
     }
 }
 
-/// The key of the header, if it was sent. Two lines are refused: which one the upstream would take is
-/// anybody's guess.
-fn header_key(headers: &HeaderMap) -> Result<Option<Key>, KeyError> {
-    let mut lines = headers.get_all(&IDEMPOTENCY_KEY).iter();
-    match (lines.next(), lines.next()) {
-        (None, _) => Ok(None),
-        (Some(line), None) => Key::from_header(line.as_bytes()).map(Some),
-        (Some(_), Some(_)) => Err(KeyError::Several),
-    }
-}
-
-fn key_problem(error: KeyError) -> Problem {
-    Problem::new(Situation::KeyInvalid).because(format!("{}.", capitalised(&error.to_string())))
-}
-
-fn capitalised(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-}
-
 fn auth_problem(error: AuthError) -> Problem {
     let situation = match error {
         AuthError::UntrustedPeer | AuthError::NoSubject => Situation::Unauthenticated,
         AuthError::NoTenant | AuthError::Scope(_) => Situation::Forbidden,
     };
     Problem::new(situation).because(error.to_string())
-}
-
-fn body_problem(error: BodyError, limit: usize) -> Problem {
-    match error {
-        BodyError::TooLarge => {
-            Problem::new(Situation::BodyTooLarge).because(format!("At most {limit} bytes are taken."))
-        }
-        BodyError::TimedOut => Problem::new(Situation::BodyTimeout),
-        BodyError::Cut => Problem::new(Situation::BadRequest).because("Its body was cut short."),
-    }
 }

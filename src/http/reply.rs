@@ -9,9 +9,9 @@ use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Response};
 
-use super::outgoing::{IDEMPOTENCY_KEY, Reply};
+use super::keyed::IDEMPOTENCY_KEY;
 use super::peer::Peer;
-use super::{forwarded, preference, replay};
+use super::{preference, replay};
 use crate::clock::Timestamp;
 use crate::engine::{Arrived, Reason, Recorded, Verdict};
 use crate::entry::Key;
@@ -22,9 +22,18 @@ static IDEMPOTENCY_KEY_EXPIRES: HeaderName = HeaderName::from_static("idempotenc
 static ONCEGATE_RECORDED: HeaderName = HeaderName::from_static("oncegate-recorded");
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// What the caller of an execution gets.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// What the upstream (or the handler) said.
+    Answer(Response<Body>),
+    /// What is said in its place.
+    Problem(Problem),
+}
+
 /// Whoever is to be answered.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(crate) struct Caller {
     pub(super) peer: Peer,
     problems: Box<str>,
     request_id: String,
@@ -32,14 +41,14 @@ pub(super) struct Caller {
 
 impl Caller {
     /// The sender of a request. One without an id gets one, which the upstream sees as well.
-    pub(super) fn new(parts: &mut Parts, problems: &str) -> Self {
+    pub(crate) fn new(parts: &mut Parts, problems: &str) -> Self {
         let nobody = || Peer::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), false);
         let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_else(nobody);
         Self { peer, problems: problems.into(), request_id: request_id(&mut parts.headers) }
     }
 
     /// Answers with a problem.
-    pub(super) fn refuse(&self, problem: Problem) -> Response<Body> {
+    pub(crate) fn refuse(&self, problem: Problem) -> Response<Body> {
         let mut response = problem.respond(&self.problems, &self.request_id);
         if let Ok(value) = HeaderValue::try_from(&self.request_id) {
             response.headers_mut().insert(X_REQUEST_ID.clone(), value);
@@ -48,7 +57,7 @@ impl Caller {
     }
 
     /// Answers a guarded request.
-    pub(super) fn tell(&self, key: &Key, arrived: Arrived<Reply>, preferred: Option<Duration>) -> Response<Body> {
+    pub(crate) fn tell(&self, key: &Key, arrived: Arrived<Reply>, preferred: Option<Duration>) -> Response<Body> {
         let mut response = match arrived {
             Arrived::Executed { answer, recorded } => self.executed(answer, recorded),
             Arrived::Told(verdict) => self.told(verdict),
@@ -65,7 +74,7 @@ impl Caller {
 
     fn executed(&self, answer: Reply, recorded: Recorded) -> Response<Body> {
         let mut response = match answer {
-            Reply::Upstream(response) => response,
+            Reply::Answer(response) => response,
             Reply::Problem(problem) => self.refuse(problem),
         };
         let headers = response.headers_mut();
@@ -78,14 +87,13 @@ impl Caller {
         response
     }
 
-    pub(super) fn told(&self, verdict: Verdict) -> Response<Body> {
+    fn told(&self, verdict: Verdict) -> Response<Body> {
         match verdict {
             Verdict::Replay { response, expires } => {
-                let (mut parts, body) = replay::response(&response).into_parts();
-                replayed(&mut parts.headers, "true");
-                kept_until(&mut parts.headers, expires);
-                forwarded::apply_to_answer(&mut parts);
-                Response::from_parts(parts, body)
+                let mut response = replay::response(&response);
+                replayed(response.headers_mut(), "true");
+                kept_until(response.headers_mut(), expires);
+                response
             }
             Verdict::NotKept { status, expires } => {
                 let mut response =
@@ -124,7 +132,7 @@ impl FromRequestParts<super::endpoints::Endpoints> for Caller {
 }
 
 /// Why nothing was done, and when to come again.
-pub(super) fn unavailable(reason: Reason) -> Problem {
+pub(crate) fn unavailable(reason: Reason) -> Problem {
     let (because, seconds) = match reason {
         Reason::Store => ("Its store can't be reached.", 5),
         Reason::Overload => ("Too many requests wait to be recorded.", 1),

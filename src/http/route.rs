@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::HeaderName;
 use serde::Deserialize;
 
+use super::kept::Keeping;
 use crate::auth::ScopeKind;
 use crate::engine::Policy;
 use crate::entry::fingerprint::Rules;
@@ -134,7 +135,24 @@ impl IdentityCheck {
     }
 }
 
+impl Concurrent {
+    /// How long a retry waits that prefers `preferred`, where `longest` is allowed.
+    #[must_use]
+    pub fn wait(self, preferred: Option<Duration>, longest: Duration) -> Duration {
+        match (preferred, self) {
+            (Some(preferred), _) => preferred,
+            (None, Self::Wait) => longest,
+            (None, Self::Processing) => Duration::ZERO,
+        }
+    }
+}
+
 impl Guard {
+    /// What is kept of its answers.
+    pub(super) fn keeping(&self) -> Keeping<'_> {
+        Keeping { outcomes: &self.outcomes, response_limit: self.response_limit, excluded: &self.excluded }
+    }
+
     /// The `Idempotency-Key` that the upstream gets.
     #[must_use]
     pub fn forwarded_key(&self, key: &Key, id: EntryId) -> String {

@@ -1,10 +1,11 @@
 //! A body that is passed on as it comes, and kept on the side.
 
+use axum::BoxError;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
+use http_body::Body as HttpBody;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
 /// Pieces on their way to a caller that reads more slowly than the upstream writes.
@@ -14,7 +15,11 @@ const PIECES_AHEAD: usize = 16;
 /// `None` if it was longer or was cut.
 ///
 /// The upstream is read to the end even if the caller goes away: what happened there shall be known.
-pub(super) fn tee(body: Incoming, limit: usize) -> (Body, oneshot::Receiver<Option<Bytes>>) {
+pub(super) fn tee<B>(body: B, limit: usize) -> (Body, oneshot::Receiver<Option<Bytes>>)
+where
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError> + Send,
+{
     let (pieces, mut coming) = mpsc::channel(PIECES_AHEAD);
     let (done, copy) = oneshot::channel();
     tokio::spawn(async move {
@@ -24,7 +29,10 @@ pub(super) fn tee(body: Incoming, limit: usize) -> (Body, oneshot::Receiver<Opti
     (Body::from_stream(stream::poll_fn(move |cx| coming.poll_recv(cx))), copy)
 }
 
-async fn pump(mut body: Incoming, limit: usize, pieces: &mpsc::Sender<Result<Bytes, hyper::Error>>) -> Option<Bytes> {
+async fn pump<B>(mut body: B, limit: usize, pieces: &mpsc::Sender<Result<Bytes, B::Error>>) -> Option<Bytes>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
     let mut copy = Some(BytesMut::new());
     while let Some(frame) = body.frame().await {
         let piece = match frame {

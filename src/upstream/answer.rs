@@ -1,9 +1,8 @@
 //! Reads an answer's body in order to keep it.
 
 use bytes::Bytes;
-use http_body::Body as _;
+use http_body::Body;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tokio::time::timeout_at;
 
 use super::pieces::Pieces;
@@ -11,7 +10,7 @@ use crate::clock::Instant;
 
 /// What reading an answer came to.
 #[derive(Debug)]
-pub enum Reading {
+pub enum Reading<B> {
     /// The whole body. Trailers are dropped.
     Kept(Bytes),
     /// More than the limit. The caller can still be given all of it: `prefix`, then `rest`.
@@ -19,7 +18,7 @@ pub enum Reading {
         /// What had been read, which may be more than the limit by one piece.
         prefix: Bytes,
         /// What is still to come.
-        rest: Incoming,
+        rest: B,
     },
     /// The connection ended, or the deadline passed, before the body was whole.
     Cut {
@@ -30,7 +29,10 @@ pub enum Reading {
 
 /// Reads up to `limit` bytes of `body`, until `deadline`. Holds no more than the limit and one piece in
 /// memory, and reads nothing of a body that announces more than the limit.
-pub async fn read_answer(mut body: Incoming, limit: usize, deadline: Instant) -> Reading {
+pub async fn read_answer<B>(mut body: B, limit: usize, deadline: Instant) -> Reading<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     if body.size_hint().lower() > limit as u64 {
         return Reading::TooLarge { prefix: Bytes::new(), rest: body };
     }
