@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use oncegate::clock;
 use oncegate::upstream::{Exchange, Reading, read_answer};
 
@@ -8,7 +9,7 @@ use super::raw::{Server, read_request, write};
 use super::{PATIENCE, post, send, upstream};
 
 /// Reads the answer that `text` is, up to 10 bytes.
-async fn reading(text: &'static str, patience: Duration, stay_open: bool) -> Reading {
+async fn reading(text: &'static str, patience: Duration, stay_open: bool) -> Reading<Incoming> {
     let server = Server::start(move |_, mut stream| async move {
         read_request(&mut stream).await;
         write(&mut stream, text).await;
@@ -26,13 +27,13 @@ async fn reading(text: &'static str, patience: Duration, stay_open: bool) -> Rea
 }
 
 #[track_caller]
-fn kept(reading: Reading) -> String {
+fn kept(reading: Reading<Incoming>) -> String {
     let Reading::Kept(body) = reading else { panic!("{reading:?}") };
     String::from_utf8(body.to_vec()).unwrap()
 }
 
 #[track_caller]
-fn cut(reading: Reading) -> String {
+fn cut(reading: Reading<Incoming>) -> String {
     let Reading::Cut { prefix } = reading else { panic!("{reading:?}") };
     String::from_utf8(prefix.to_vec()).unwrap()
 }
