@@ -49,6 +49,11 @@ impl Database {
         Self { kind, url: format!("{base_url}/{name}"), _dir: None }
     }
 
+    /// The same database for a second owner, who must not outlive this one on SQLite.
+    pub(crate) fn shared(&self) -> Self {
+        Self { kind: self.kind, url: self.url.clone(), _dir: None }
+    }
+
     /// Another store on it, as another gateway would have.
     pub(crate) fn open(&self) -> Store {
         Store::open(&self.options()).unwrap()
