@@ -29,6 +29,18 @@ impl Call {
         Self { addr, method: method.parse().unwrap(), target: target.to_owned(), fields, body: Bytes::new() }
     }
 
+    /// The same request to another gateway.
+    pub(super) fn at(mut self, addr: SocketAddr) -> Self {
+        self.addr = addr;
+        self
+    }
+
+    /// The same request to another target.
+    pub(super) fn to(mut self, target: &str) -> Self {
+        target.clone_into(&mut self.target);
+        self
+    }
+
     /// Adds a line, also of a name that is there.
     pub(super) fn field(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.fields.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_bytes(value.as_ref()).unwrap());

@@ -4,12 +4,21 @@ mod client;
 mod gateway;
 mod upstream;
 
+mod bad_input;
+mod bodies;
+mod callers;
 mod concurrency;
 mod fingerprint;
+mod forwarding;
 mod keys;
 mod outcomes;
+mod problems;
 mod replay;
+mod retention;
+mod routing;
 mod settling;
+mod stopping;
+mod transports;
 
 use std::time::Duration;
 

@@ -74,7 +74,11 @@ impl Upstream {
                             received.len()
                         };
                         counting.send_modify(|count| *count += 1);
-                        if !perform(&mut stream, script(number, &request)).await {
+                        let mut steps = script(number, &request);
+                        if request.method == "HEAD" {
+                            steps = vec![send("HTTP/1.1 201 Created\r\ncontent-length: 13\r\n\r\n")];
+                        }
+                        if !perform(&mut stream, steps).await {
                             return;
                         }
                     }

@@ -1,0 +1,90 @@
+//! Clients that go, gateways that stop, and stores that are closed to them.
+
+use oncegate::engine::identities::Identities as _;
+use oncegate::entry::Namespace;
+use oncegate::server::open_store;
+use tokio::net::TcpStream;
+
+use super::gateway::{Gateway, Settings, configure};
+use super::upstream::{Gate, Upstream, after, created};
+use super::{eventually, in_time};
+
+#[tokio::test]
+async fn a_client_that_hangs_up_cancels_nothing() {
+    let gate = Gate::new();
+    let waited_for = gate.clone();
+    let upstream = Upstream::start(move |number, _| after(&waited_for, created(number))).await;
+    let gateway = Gateway::start(&upstream, &[]).await;
+    let head = "POST /pay HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\nidempotency-key: k\r\n";
+    let stream = gateway.raw(format!("{head}content-length: 12\r\n\r\n{{\"amount\":1}}")).await;
+    upstream.reached(1).await;
+    drop(stream);
+    gateway.pay("k").send().await.is_problem(409, "processing");
+    gate.cancel();
+    let retry = eventually(|| gateway.pay("k").send(), |answer| answer.status != 409).await;
+    assert_eq!(retry.told(), (201, "{\"payment\":1}", Some("true")));
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn a_stopping_gateway_finishes_what_is_in_flight() {
+    let gate = Gate::new();
+    let waited_for = gate.clone();
+    let upstream = Upstream::start(move |number, _| after(&waited_for, created(number))).await;
+    let gateway = Gateway::start(&upstream, &[]).await;
+    let (addr, first, again) = (gateway.addr, gateway.pay("k").send(), gateway.pay("k"));
+    let first = tokio::spawn(first);
+    upstream.reached(1).await;
+    let stopping = tokio::spawn(gateway.stop());
+    eventually(|| TcpStream::connect(addr), Result::is_err).await;
+    assert!(!stopping.is_finished());
+    gate.cancel();
+    let first = first.await.unwrap();
+    assert_eq!(first.told(), (201, "{\"payment\":1}", Some("false")));
+    let database = in_time(stopping).await.unwrap();
+    let gateway = Gateway::again(database, &upstream.url(), "", &[]).await;
+    again.at(gateway.addr).send().await.is_replay_of(&first);
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn a_namespace_whose_identity_changed_is_closed_until_an_operator_accepts() {
+    let upstream = Upstream::counting().await;
+    let gateway = Gateway::start(&upstream, &[]).await;
+    let first = gateway.pay("k").send().await;
+    let changed: Settings<'_> = &[(".key", "[\"body:/amount\"]")];
+    let gateway = Gateway::again(gateway.stop().await, &upstream.url(), "", changed).await;
+    let closed = gateway.pay("k").send().await;
+    closed.is_problem(503, "unavailable");
+    assert_eq!(closed.field("retry-after"), Some("60"));
+    assert_eq!(upstream.count(), 1);
+    // Put back, it is open.
+    let gateway = Gateway::again(gateway.stop().await, &upstream.url(), "", &[]).await;
+    gateway.pay("k").send().await.is_replay_of(&first);
+    let gateway = Gateway::again(gateway.stop().await, &upstream.url(), "", changed).await;
+    gateway.pay("k").send().await.is_problem(503, "unavailable");
+    let config = configure(&gateway.database, &upstream.url(), "", changed);
+    let store = open_store(&config).await.unwrap();
+    store.accept(&Namespace::new("pay").unwrap(), &config.identities()["pay"], "a test").await.unwrap();
+    let open = eventually(|| gateway.pay("k").send(), |answer| answer.status != 503).await;
+    assert_eq!(open.told(), (201, "{\"payment\":2}", Some("false")));
+}
+
+#[tokio::test]
+async fn while_nothing_can_be_recorded_nothing_is_forwarded() {
+    let upstream = Upstream::counting().await;
+    let brief: Settings<'_> = &[("store.statement_timeout", "300ms"), ("store.lock_timeout", "100ms")];
+    let gateway = Gateway::start(&upstream, brief).await;
+    let first = gateway.pay("old").send().await;
+    let mut stranger = gateway.database.stranger().await;
+    stranger.run("BEGIN IMMEDIATE").await;
+    let refused = gateway.pay("new").send().await;
+    refused.is_problem(503, "unavailable");
+    assert!(refused.field("retry-after").is_some());
+    assert_eq!(gateway.call("GET", "/readyz").send().await.status, 503);
+    gateway.pay("old").send().await.is_replay_of(&first);
+    assert_eq!(upstream.count(), 1);
+    stranger.run("ROLLBACK").await;
+    let again = eventually(|| gateway.pay("new").send(), |answer| answer.status != 503).await;
+    assert_eq!(again.told(), (201, "{\"payment\":2}", Some("false")));
+}
