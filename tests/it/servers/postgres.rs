@@ -11,6 +11,7 @@ pub(crate) struct Postgres {
     pub(crate) process: Process,
     /// Of a superuser, without a database.
     pub(crate) base_url: String,
+    port: u16,
 }
 
 impl Postgres {
@@ -32,13 +33,26 @@ impl Postgres {
             server.args(["-c", setting]);
         }
         let base_url = format!("postgres://oncegate@127.0.0.1:{port}");
-        let is_ready = || {
-            let mut probe = std::process::Command::new(bin("pg_isready"));
-            probe.args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()]);
-            probe.status().is_ok_and(|status| status.success())
-        };
-        Self { process: Process::start(dir, &server, "QUIT").wait_until(is_ready), base_url }
+        let process = Process::start(dir, &server, "QUIT").wait_until(|| is_ready(port));
+        Self { process, base_url, port }
     }
+
+    /// Ends the server without a checkpoint, as `pg_ctl stop -m immediate` does.
+    pub(crate) fn crash(&self) {
+        self.process.signal("QUIT");
+    }
+
+    /// Starts it again after [`Self::crash`]: it recovers from its log.
+    pub(crate) fn recover(&mut self) {
+        self.process.start_again();
+        self.process.await_ready(|| is_ready(self.port));
+    }
+}
+
+fn is_ready(port: u16) -> bool {
+    let mut probe = std::process::Command::new(bin("pg_isready"));
+    probe.args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()]);
+    probe.status().is_ok_and(|status| status.success())
 }
 
 /// The URL of a server without a database: the one that the environment names, or one for this run.

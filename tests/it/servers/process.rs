@@ -1,11 +1,11 @@
 //! Real servers as private processes: a free loopback port, a directory of its own, and a watchdog that ends
 //! the server and removes the directory when the test process is gone, however it went.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -14,19 +14,24 @@ use oncegate::clock;
 /// How long a server may take to start; generous, since machines that test are busy.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Reads its standard input, which ends when the test process does; then stops the server, first kindly, and
-/// removes the directory. Runs `$3…` with the output in `$1/server.log`; `$2` is the signal that stops it.
+/// Runs `$3…` with the output in `$1/server.log`; `$2` is the signal that stops it. Reads its standard input: a
+/// line means that the server was killed and is to be started again; the end comes when the test process ends or
+/// lets go. Then it stops the server, first kindly, removes the directory, and ends with the server's exit code.
 const WATCHDOG: &str = r#"
 dir=$1; signal=$2; shift 2
-"$@" </dev/null >"$dir/server.log" 2>&1 &
-pid=$!
-echo $pid
-exec >/dev/null 2>&1
-while read -r _; do :; done
+exec 2>/dev/null
+start() {
+    "$@" </dev/null >>"$dir/server.log" 2>&1 &
+    pid=$!
+    echo $pid
+}
+start "$@"
+while read -r _; do wait $pid; start "$@"; done
 kill -CONT $pid; kill -"$signal" $pid
 n=0; while kill -0 $pid && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1)); done
-kill -KILL $pid; wait $pid
+kill -KILL $pid; wait $pid; code=$?
 rm -rf "$dir"
+exit $code
 "#;
 
 /// A directory for one server. Its watchdog removes it.
@@ -78,6 +83,8 @@ pub(crate) struct Process {
     watchdog: Child,
     /// Its end is what the watchdog waits for.
     lifeline: Option<ChildStdin>,
+    /// Where the watchdog says the server's process id.
+    pids: BufReader<ChildStdout>,
 }
 
 impl Process {
@@ -96,22 +103,38 @@ impl Process {
         // Its own process group: Ctrl-C ends the tests, and the watchdog then cleans up after them.
         watchdog.current_dir(&dir.path).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut watchdog = watchdog.spawn().unwrap();
-        let mut pid = String::new();
-        BufReader::new(watchdog.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+        let mut pids = BufReader::new(watchdog.stdout.take().unwrap());
         let lifeline = watchdog.stdin.take();
-        Self { dir: dir.path, pid: pid.trim().parse().unwrap(), watchdog, lifeline }
+        Self { dir: dir.path, pid: next_pid(&mut pids), watchdog, lifeline, pids }
+    }
+
+    /// Starts the server again, with what it has on disk. It was killed before, or is about to end.
+    pub(crate) fn start_again(&mut self) {
+        self.lifeline.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.pid = next_pid(&mut self.pids);
+    }
+
+    /// Stops the server with its signal, and returns its exit code.
+    pub(crate) fn stop(mut self) -> Option<i32> {
+        drop(self.lifeline.take());
+        self.watchdog.wait().unwrap().code()
     }
 
     /// Polls until `ready` says so.
     ///
     /// Panics with the server's log if it never does.
-    pub(crate) fn wait_until(self, mut ready: impl FnMut() -> bool) -> Self {
+    pub(crate) fn wait_until(self, ready: impl FnMut() -> bool) -> Self {
+        self.await_ready(ready);
+        self
+    }
+
+    /// As [`Self::wait_until`], of a server that was started again.
+    pub(crate) fn await_ready(&self, mut ready: impl FnMut() -> bool) {
         let deadline = clock::now() + START_LIMIT;
         while !ready() {
             assert!(clock::now() < deadline && self.runs(), "the server did not start:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
-        self
     }
 
     /// Polls until `port` on the loopback interface takes connections.
@@ -124,6 +147,13 @@ impl Process {
         run(Command::new("kill").arg(format!("-{signal}")).arg(self.pid.to_string()));
     }
 
+    /// Sends a signal to the server and to the processes that it has started.
+    pub(crate) fn signal_family(&self, signal: &str) {
+        // The parent first when it stops, so that nobody is born unnoticed.
+        self.signal(signal);
+        run(Command::new("pkill").arg(format!("-{signal}")).arg("-P").arg(self.pid.to_string()));
+    }
+
     /// What the server has printed.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("server.log")).unwrap_or_default()
@@ -133,6 +163,12 @@ impl Process {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
         !stat.contains(") Z ")
     }
+}
+
+fn next_pid(pids: &mut BufReader<ChildStdout>) -> u32 {
+    let mut pid = String::new();
+    pids.read_line(&mut pid).unwrap();
+    pid.trim().parse().unwrap()
 }
 
 impl Drop for Process {

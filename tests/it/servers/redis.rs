@@ -87,6 +87,13 @@ impl Redis {
         self.process.as_ref().expect("a private server").signal(signal);
     }
 
+    /// Starts it again, empty, after it was killed.
+    pub(crate) fn start_again(&mut self) {
+        let process = self.process.as_mut().expect("a private server");
+        process.start_again();
+        process.await_ready(|| std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+    }
+
     fn wait_until(mut self, ready: impl Fn(&Self) -> bool) -> Self {
         let process = self.process.take().expect("a private server");
         let process = process.wait_until(|| ready(&self));

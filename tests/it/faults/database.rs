@@ -1,0 +1,117 @@
+use super::client::End;
+use super::gateway::Settings;
+use super::upstream::{Script, Upstream};
+use super::world::World;
+use super::{LEASE, a_moment, eventually, load_time, seeded};
+use crate::servers::database::{Database, Kind};
+use crate::servers::postgres::Postgres;
+use http::StatusCode;
+use oncegate::clock;
+
+/// Two gateways on a server of their own.
+async fn own_server(script: Option<Script>) -> (Postgres, World) {
+    let server = Postgres::start(&[]);
+    let database = Database::create_on(Kind::Postgres, &server.base_url).await;
+    let settings = Settings::new(&database.url);
+    let world = match script {
+        Some(script) => World::start_with(database, &settings, 2, script).await,
+        None => World::start(database, &settings, 2).await,
+    };
+    (server, world)
+}
+
+/// A new key is refused, with a time to come again, and does not reach the upstream.
+async fn refused(world: &World, key: &str) {
+    for gateway in world.addresses() {
+        let told = world.client.post(gateway, key).await.expect("an answer");
+        assert_eq!(told.status, StatusCode::SERVICE_UNAVAILABLE, "{told:?}");
+        assert!(told.is_problem("unavailable") && told.retry_after, "{told:?}");
+    }
+    assert_eq!(world.upstream.seen(key), 0, "executed without a claim");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_crashes_under_load_loses_and_doubles_nothing() {
+    let mut rng = seeded("database crashes");
+    let (mut server, world) = own_server(None).await;
+    let load = world.load();
+    a_moment(&mut rng).await;
+    server.crash();
+    let down = async || tokio::net::TcpStream::connect(server_address(&world)).await.is_err();
+    eventually("the database is down", down).await;
+    refused(&world, "while-down").await;
+    tokio::task::block_in_place(|| server.recover());
+    a_moment(&mut rng).await;
+    let history = load.stop().await;
+    assert_eq!(world.settle(&history).await, 0, "no gateway died, so nothing is unknown");
+}
+
+fn server_address(world: &World) -> String {
+    let (server, _) = world.database.url.rsplit_once('/').unwrap();
+    server.rsplit('@').next().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_the_database_ends_under_load_lose_and_double_nothing() {
+    let mut rng = seeded("connections ended");
+    let database = Database::create(Kind::Postgres).await;
+    let settings = Settings::new(&database.url);
+    let world = World::start(database, &settings, 2).await;
+    let load = world.load();
+    let mut stranger = world.database.stranger().await;
+    let end = clock::now() + load_time();
+    while clock::now() < end {
+        a_moment(&mut rng).await;
+        stranger.kill_the_others().await;
+    }
+    let history = load.stop().await;
+    assert_eq!(world.settle(&history).await, 0, "no gateway died, so nothing is unknown");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_paused_for_longer_than_a_lease_expires_nobody() {
+    let mut rng = seeded("database paused");
+    let (server, world) = own_server(None).await;
+    let load = world.load();
+    a_moment(&mut rng).await;
+    server.process.signal_family("STOP");
+    let until = clock::now() + LEASE * 2;
+    // The first may find its claim on the way.
+    for number in 0.. {
+        refused(&world, &format!("while-paused-{number}")).await;
+        if clock::now() > until {
+            break;
+        }
+    }
+    server.process.signal_family("CONT");
+    // Whoever were taken for dead would be so within another lease.
+    tokio::time::sleep(LEASE + LEASE / 2).await;
+    let history = load.stop().await;
+    assert_eq!(world.settle(&history).await, 0, "no gateway died, so nothing is unknown");
+    assert_eq!(world.ended_instances().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_can_not_be_recorded_is_given_and_recorded_later() {
+    let (mut server, world) = own_server(Some(Script::Hang)).await;
+    let call = world.post_later(0, "late");
+    world.dispatched("late").await;
+    server.crash();
+    let down = async || tokio::net::TcpStream::connect(server_address(&world)).await.is_err();
+    eventually("the database is down", down).await;
+    world.upstream.release();
+    let answer = call.await.unwrap().expect("an answer");
+    assert_eq!((answer.status, &*answer.body), (StatusCode::CREATED, &*Upstream::answer("late")));
+    assert!(!answer.recorded);
+    let retried = world.client.post(world.gateways[0].address, "late").await.unwrap();
+    assert!(retried.is_problem("processing"), "it stays guarded: {retried:?}");
+
+    tokio::task::block_in_place(|| server.recover());
+    eventually("the answer is recorded", async || world.entries(3).await == 1).await;
+    for gateway in world.addresses() {
+        let answered = world.client.pay(&[gateway], "late").await;
+        let End::Answered(answer) = answered else { panic!("{answered:?}") };
+        assert!(answer.replayed && answer.body == Upstream::answer("late"));
+    }
+    assert_eq!(world.upstream.seen("late"), 1);
+}

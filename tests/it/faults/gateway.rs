@@ -1,0 +1,109 @@
+//! A gateway process.
+
+use std::net::SocketAddr;
+
+use super::LEASE;
+use super::upstream::Upstream;
+use crate::servers::process::{Process, ServerDir, free_port};
+
+/// What gateways of a test are started with.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) store: String,
+    pub(super) marks: String,
+    /// What the route says beyond its key.
+    pub(super) policy: &'static str,
+}
+
+impl Settings {
+    /// Marks in memory, Unknown held.
+    pub(super) fn new(store: &str) -> Self {
+        Self { store: store.to_owned(), marks: "memory:".to_owned(), policy: "" }
+    }
+}
+
+/// A running gateway. Dropped, it is killed.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    process: Process,
+    pub(super) address: SocketAddr,
+}
+
+impl Gateway {
+    /// Starts one that dropping kills.
+    pub(super) fn start(settings: &Settings, upstream: &Upstream) -> Self {
+        Self::start_with(settings, upstream, "KILL")
+    }
+
+    /// Starts one that `stop_signal` ends.
+    pub(super) fn start_with(settings: &Settings, upstream: &Upstream, stop_signal: &str) -> Self {
+        let dir = ServerDir::new("gateway", None);
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let config = dir.path().join("oncegate.toml");
+        std::fs::write(&config, text(settings, upstream, address)).unwrap();
+        let mut command = dir.command(env!("CARGO_BIN_EXE_oncegate"));
+        command.arg("serve").arg("--config").arg(&config);
+        command.env("SECRET", "a secret of the tests, of some length");
+        let process = Process::start(dir, &command, stop_signal).wait_for_port(address.port());
+        Self { process, address }
+    }
+
+    /// Kills it as the kernel does, and starts it again at once.
+    pub(super) fn crash_and_restart(&mut self) {
+        self.signal("KILL");
+        self.process.start_again();
+        let port = self.address.port();
+        self.process.await_ready(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    }
+
+    /// `STOP` pauses it, `CONT` lets it go on, `KILL` is a crash.
+    pub(super) fn signal(&self, signal: &str) {
+        self.process.signal(signal);
+    }
+
+    /// Stops it with its signal and returns its exit code.
+    pub(super) fn stop(self) -> Option<i32> {
+        self.process.stop()
+    }
+
+    pub(super) fn log(&self) -> String {
+        self.process.log()
+    }
+}
+
+fn text(settings: &Settings, upstream: &Upstream, address: SocketAddr) -> String {
+    let Settings { store, marks, policy } = settings;
+    let (upstream, lease) = (upstream.address, LEASE.as_millis());
+    format!(
+        r#"
+        [server]
+        listen = "{address}"
+        [store]
+        url = "{store}"
+        acquire_timeout = "500ms"
+        statement_timeout = "1s"
+        [marks]
+        url = "{marks}"
+        ttl = "2s"
+        [engine]
+        lease = "{lease}ms"
+        renew = "400ms"
+        margin = "200ms"
+        record_wait = "500ms"
+        [secrets]
+        fingerprint = ["env:SECRET"]
+        [[upstreams]]
+        name = "payments"
+        urls = ["http://{upstream}"]
+        timeout = "1500ms"
+        [[routes]]
+        name = "pay"
+        match = "POST /pay"
+        upstream = "payments"
+        [routes.idempotency]
+        key = ["header"]
+        forward_key = "raw"
+        {policy}
+        "#
+    )
+}

@@ -1,0 +1,47 @@
+use tokio::task::JoinSet;
+
+use super::client::End;
+use super::gateway::Settings;
+use super::load::History;
+use super::seeded;
+use super::upstream::Upstream;
+use super::world::World;
+use crate::servers::database::{Database, Kind};
+use crate::servers::redis::Redis;
+use rand::RngExt as _;
+
+/// Keys, and callers of each.
+const KEYS: usize = 40;
+const CALLERS: usize = 12;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_the_same_keys_at_two_gateways_is_one_payment_a_key() {
+    let mut rng = seeded("a_storm_of_the_same_keys");
+    let database = Database::create(Kind::Postgres).await;
+    let redis = Redis::start();
+    let settings = Settings { marks: redis.url.clone(), ..Settings::new(&database.url) };
+    let world = World::start(database, &settings, 2).await;
+
+    let mut order: Vec<usize> = (0..KEYS * CALLERS).map(|number| number % KEYS).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, rng.random_range(0..=last));
+    }
+    let mut callers = JoinSet::new();
+    for key in order {
+        let (client, gateways) = (world.client.clone(), world.addresses());
+        let key = format!("storm-{key}");
+        callers.spawn(async move { (client.pay(&gateways, &key).await, key) });
+    }
+    let mut history = History::new();
+    while let Some(caller) = callers.join_next().await {
+        let (end, key) = caller.unwrap();
+        history.entry(key).or_default().push(end);
+    }
+
+    assert_eq!(world.settle(&history).await, 0);
+    for (key, ends) in &history {
+        let first = |end: &&End| matches!(end, End::Answered(answer) if !answer.replayed);
+        assert_eq!(ends.iter().filter(first).count(), 1, "one caller of {key} was the first: {ends:?}");
+        assert!(ends.iter().all(|end| matches!(end, End::Answered(answer) if answer.body == Upstream::answer(key))));
+    }
+}
