@@ -5,9 +5,11 @@ pub mod clock;
 pub mod committer;
 pub mod config;
 pub mod demo;
+pub mod embed;
 pub mod engine;
 pub mod entry;
 pub mod http;
+pub mod layer;
 pub mod marks;
 pub mod problem;
 pub mod routing;
@@ -15,3 +17,5 @@ pub mod server;
 pub mod storage;
 pub mod telemetry;
 pub mod upstream;
+
+pub use embed::{Oncegate, Setup, SetupError};

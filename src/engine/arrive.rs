@@ -148,9 +148,11 @@ impl Engine {
                     self.tasks.spawn(execution.fly());
                     match told.await {
                         Ok(Told::Arrived(arrived)) => return arrived,
-                        Ok(Told::Elsewhere(back)) if waiting.for_another_look(self).await => run = back,
-                        Ok(Told::Elsewhere(_)) => {
-                            return Arrived::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY });
+                        Ok(Told::Elsewhere(back)) => {
+                            if !waiting.for_another_look(self).await {
+                                return Arrived::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY });
+                            }
+                            run = back;
                         }
                         // The task panicked. Its guard has left word; what the client may do is ask again.
                         Err(_) => return Arrived::Told(Verdict::Held { retry_after: PROCESSING_RETRY }),

@@ -174,6 +174,12 @@ impl Engine {
         &self.secrets
     }
 
+    /// How leases are timed.
+    #[must_use]
+    pub fn lease_timing(&self) -> LeaseTiming {
+        self.options.lease
+    }
+
     /// The database's time, as far as this process can tell without asking.
     #[must_use]
     pub fn database_now(&self) -> Timestamp {

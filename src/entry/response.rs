@@ -68,6 +68,16 @@ impl StoredResponse {
         Self { status, headers: kept, body }
     }
 
+    /// An answer of `body` as JSON.
+    ///
+    /// # Errors
+    /// If `body` can't be spelled as JSON.
+    pub fn json(status: StatusCode, body: &impl serde::Serialize) -> Result<Self, serde_json::Error> {
+        let body = serde_json::to_vec(body)?.into();
+        let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        Ok(Self { status, headers: headers.into_iter().collect(), body })
+    }
+
     /// The encoded form.
     #[must_use]
     pub fn encode(&self) -> Bytes {

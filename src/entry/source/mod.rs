@@ -141,6 +141,13 @@ impl Alternative {
     }
 }
 
+/// That source alone.
+impl From<KeySource> for KeySources {
+    fn from(source: KeySource) -> Self {
+        Self(vec![Alternative(vec![source])])
+    }
+}
+
 /// One canonical spelling, a list of sources and lists: what the identity of a route's requests records.
 impl fmt::Display for KeySources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
