@@ -1,9 +1,9 @@
 //! The engine: admission acted upon. Both doors, HTTP and queue, lead into it.
 //!
 //! A request's way: [`Engine::arrive`] looks in the cache, then takes the lead for its key in this process
-//! or follows whoever has it ([`flights`]); the leader [`secure`]s the entry (mark, then durable claim),
-//! [`execute`]s, records the outcome in one commit, and only then answers. What goes wrong is
-//! [`settle`]d later: by the late answer, by a lookup, by forwarding again, by a person.
+//! or follows whoever has it (`flights`); the leader `secure`s the entry (mark, then durable claim),
+//! `execute`s, records the outcome in one commit, and only then answers. What goes wrong is
+//! `settle`d later: by the late answer, by a lookup, by forwarding again, by a person.
 
 mod arrive;
 mod cache;

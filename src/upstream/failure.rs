@@ -17,7 +17,7 @@
 //!
 //! 5. **Left behind.** The socket of the HTTP/1.1 connection is gone, and still there is neither an answer nor
 //!    an error, and the body exists untouched: the request lies in the queue of a task that has ended, see
-//!    [`super::watched`]. A task that had taken it would have said so before it let go of the socket, and
+//!    `watched.rs`. A task that had taken it would have said so before it let go of the socket, and
 //!    would have dropped the body with it.
 //!
 //! A write that fails proves nothing: hyper doesn't say how much of the request the socket had taken. So a
