@@ -25,10 +25,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("storage", &["clock", "engine", "entry"]),
     ("upstream", &["clock", "engine", "entry"]),
     ("http", &["auth", "clock", "engine", "entry", "problem", "routing", "telemetry", "upstream"]),
-    ("layer", &["auth", "clock", "committer", "engine", "entry", "http", "marks", "problem", "storage"]),
+    ("layer", &["clock", "engine", "entry", "http", "problem", "storage", "upstream"]),
     ("config", &["auth", "entry", "http", "routing"]),
-    // The composition root, and who starts it.
+    // The composition roots, of the gateway and of a service that embeds it, and who starts them.
     ("server", EVERYTHING),
+    ("embed", EVERYTHING),
     ("demo", EVERYTHING),
     ("cli", EVERYTHING),
     ("main", EVERYTHING),
@@ -42,6 +43,7 @@ const EVERYTHING: &[&str] = &[
     "committer",
     "config",
     "demo",
+    "embed",
     "engine",
     "entry",
     "http",
@@ -272,6 +274,25 @@ fn documents_name_files_that_exist() {
 fn is_file_at_the_top(word: &str) -> bool {
     let is_capital = |stem: &str| stem.len() > 2 && stem.bytes().all(|byte| byte.is_ascii_uppercase());
     word.strip_suffix(".md").is_some_and(is_capital) || word == "config.example.toml" || word == "docker-compose.yml"
+}
+
+#[test]
+fn documents_name_modules_that_exist() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let document = Source { path: "ARCHITECTURE.md".into(), text };
+    let mut problems = Vec::new();
+    for (number, line) in document.text.lines().enumerate() {
+        for code in line.split('`').skip(1).step_by(2).filter(|code| code.contains("::")) {
+            let steps: Vec<&str> = code.split("::").collect();
+            // Types and their methods are found by their names; only modules move unnoticed.
+            let modules = steps.iter().take_while(|step| step.starts_with(|char: char| char.is_lowercase()));
+            let path = modules.fold(root().join("src"), |path, step| path.join(step));
+            if !path.exists() && !path.with_extension("rs").exists() {
+                problems.push(document.at(number + 1, &format!("{code} does not exist")));
+            }
+        }
+    }
+    assert_none(&problems);
 }
 
 #[test]
