@@ -106,7 +106,7 @@ impl Protocol {
                 request.extensions_mut().insert(peer.clone());
                 let busy = Busy::new(&activity);
                 let answer = service.clone().oneshot(request);
-                async move { Ok::<_, Infallible>(answer.await?.map(|body| Answering { body, _busy: busy })) }
+                async move { Ok::<_, Infallible>(answer.await?.map(|body| Answering::new(body, busy))) }
             }
         });
         let mut connection = std::pin::pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(io), service));
@@ -182,7 +182,16 @@ impl Drop for Busy {
 /// The body of an answer.
 struct Answering {
     body: Body,
+    /// What the body failed with, and hyper is told one turn later: it drops what it has not written yet when
+    /// a body fails, and the client would not even see the status of an answer that was cut.
+    failed: Option<axum::Error>,
     _busy: Busy,
+}
+
+impl Answering {
+    fn new(body: Body, busy: Busy) -> Self {
+        Self { body, failed: None, _busy: busy }
+    }
 }
 
 impl http_body::Body for Answering {
@@ -190,11 +199,18 @@ impl http_body::Body for Answering {
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let Poll::Ready(Some(Err(error))) = polled else { return polled };
+        self.failed = Some(error);
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.failed.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
