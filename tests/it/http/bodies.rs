@@ -60,6 +60,8 @@ async fn a_cut_success_happened_and_its_caller_sees_the_cut() {
         assert_eq!((first.status, &first.body[..], first.cut), (200, &b"12345"[..], true));
         is_not_kept(&gateway, 200).await;
         assert_eq!(upstream.count(), 1);
+        let passed = gateway.call("GET", "/pay").send().await;
+        assert_eq!((passed.status, &passed.body[..], passed.cut), (200, &b"12345"[..], true), "unguarded too");
     }
 }
 
