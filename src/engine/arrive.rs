@@ -149,6 +149,7 @@ impl Engine {
                     match told.await {
                         Ok(Told::Arrived(arrived)) => return arrived,
                         Ok(Told::Elsewhere(back)) => {
+                            // Not as a guard: that would hold a reference to `back`, and `F` need not be `Sync`.
                             if !waiting.for_another_look(self).await {
                                 return Arrived::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY });
                             }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 mod demo;
+mod engine;
 mod faults;
 mod http;
 mod identities;
