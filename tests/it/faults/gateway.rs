@@ -1,6 +1,8 @@
 //! A gateway process.
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use super::LEASE;
 use super::upstream::Upstream;
@@ -44,7 +46,7 @@ impl Gateway {
         let mut command = dir.command(env!("CARGO_BIN_EXE_oncegate"));
         command.arg("serve").arg("--config").arg(&config);
         command.env("SECRET", "a secret of the tests, of some length");
-        let process = Process::start(dir, &command, stop_signal).wait_for_port(address.port());
+        let process = Process::start(dir, &command, stop_signal).wait_until(|| is_ready(address));
         Self { process, address }
     }
 
@@ -52,8 +54,7 @@ impl Gateway {
     pub(super) fn crash_and_restart(&mut self) {
         self.signal("KILL");
         self.process.start_again();
-        let port = self.address.port();
-        self.process.await_ready(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        self.process.await_ready(|| is_ready(self.address));
     }
 
     /// `STOP` pauses it, `CONT` lets it go on, `KILL` is a crash.
@@ -69,6 +70,18 @@ impl Gateway {
     pub(super) fn log(&self) -> String {
         self.process.log()
     }
+}
+
+/// Whether it says so itself; its port is open before that.
+fn is_ready(address: SocketAddr) -> bool {
+    let ask = || {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n")?;
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).map(|()| head)
+    };
+    ask().is_ok_and(|head| &head == b"HTTP/1.1 200")
 }
 
 fn text(settings: &Settings, upstream: &Upstream, address: SocketAddr) -> String {
