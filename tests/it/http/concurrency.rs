@@ -1,8 +1,9 @@
 //! Requests of a key whose first request still runs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use oncegate::clock;
 
 use super::gateway::{Gateway, Settings};
 use super::upstream::{Gate, Upstream, after, answer, created};
@@ -60,7 +61,7 @@ async fn waiting_ends() {
     let gateway = Gateway::start(&upstream, &[(".wait", "1s")]).await;
     let _first = tokio::spawn(gateway.pay("k").send());
     upstream.reached(1).await;
-    let began = Instant::now();
+    let began = clock::now();
     let retry = gateway.pay("k").field("prefer", "wait=60").send().await;
     retry.is_problem(409, "processing");
     assert_eq!(retry.field("preference-applied"), Some("wait=1"));

@@ -2,6 +2,7 @@
 
 use super::gateway::Gateway;
 use super::upstream::Upstream;
+use crate::servers::database::Kind;
 
 #[tokio::test]
 async fn both_spellings_of_a_header_are_one_key() {
@@ -16,6 +17,19 @@ async fn both_spellings_of_a_header_are_one_key() {
         assert_eq!(gateway.pay(other).send().await.status, 201, "{other}");
     }
     assert_eq!(upstream.count(), 5);
+}
+
+#[tokio::test]
+async fn keys_compare_byte_for_byte_in_every_database() {
+    for kind in [Kind::Sqlite, Kind::Postgres, Kind::MySql] {
+        let upstream = Upstream::counting().await;
+        let gateway = Gateway::on(kind, &upstream, &[]).await;
+        for (number, key) in ["a", "A", "\"a \"", "\" a\"", "a_", "a%", "0", "00"].into_iter().enumerate() {
+            let first = gateway.pay(key).send().await;
+            assert_eq!(first.told().1, format!("{{\"payment\":{}}}", number + 1), "{kind:?} {key}");
+            gateway.pay(key).send().await.is_replay_of(&first);
+        }
+    }
 }
 
 #[tokio::test]

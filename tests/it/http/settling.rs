@@ -1,5 +1,7 @@
 //! How a request whose outcome nobody knows gets one.
 
+use oncegate::clock;
+
 use super::eventually;
 use super::gateway::{Gateway, Settings};
 use super::upstream::{Received, Step, Upstream, answer, created};
@@ -74,7 +76,7 @@ async fn an_absence_means_nothing_unless_it_was_declared_to() {
     let upstream = Upstream::start(script).await;
     let declared = [LOOKUP, &[(".lookup.absent", "not_executed"), (".lookup.after", "500ms")]].concat();
     let gateway = Gateway::start(&upstream, &declared).await;
-    let began = std::time::Instant::now();
+    let began = clock::now();
     gateway.pay("k").send().await.is_problem(502, "upstream-failed");
     let again = eventually(|| gateway.pay("k").send(), |answer| answer.status != 409).await;
     assert_eq!((again.status, again.field("idempotent-replayed")), (201, Some("false")));

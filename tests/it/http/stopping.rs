@@ -5,9 +5,14 @@ use oncegate::entry::Namespace;
 use oncegate::server::open_store;
 use tokio::net::TcpStream;
 
+use super::client::rest;
 use super::gateway::{Gateway, Settings, configure};
-use super::upstream::{Gate, Upstream, after, created};
+use super::upstream::{Gate, Step, Upstream, after, created};
 use super::{eventually, in_time};
+
+/// What `Gateway::pay("k")` sends.
+const PAYMENT: &str = "POST /pay HTTP/1.1\r\nhost: gateway.test\r\ncontent-type: application/json\r\n\
+                       idempotency-key: k\r\ncontent-length: 12\r\n\r\n{\"amount\":1}";
 
 #[tokio::test]
 async fn a_client_that_hangs_up_cancels_nothing() {
@@ -15,8 +20,7 @@ async fn a_client_that_hangs_up_cancels_nothing() {
     let waited_for = gate.clone();
     let upstream = Upstream::start(move |number, _| after(&waited_for, created(number))).await;
     let gateway = Gateway::start(&upstream, &[]).await;
-    let head = "POST /pay HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\nidempotency-key: k\r\n";
-    let stream = gateway.raw(format!("{head}content-length: 12\r\n\r\n{{\"amount\":1}}")).await;
+    let stream = gateway.raw(PAYMENT).await;
     upstream.reached(1).await;
     drop(stream);
     gateway.pay("k").send().await.is_problem(409, "processing");
@@ -44,6 +48,19 @@ async fn a_stopping_gateway_finishes_what_is_in_flight() {
     let database = in_time(stopping).await.unwrap();
     let gateway = Gateway::again(database, &upstream.url(), "", &[]).await;
     again.at(gateway.addr).send().await.is_replay_of(&first);
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn what_outlasts_the_drain_time_is_cut_off_and_never_sent_again() {
+    let upstream = Upstream::always(vec![Step::Wait(Gate::new())]).await;
+    let gateway = Gateway::start(&upstream, &[("server.drain_timeout", "300ms")]).await;
+    let mut client = gateway.raw(PAYMENT).await;
+    upstream.reached(1).await;
+    let database = in_time(gateway.stop()).await;
+    assert_eq!(rest(&mut client).await, "");
+    let gateway = Gateway::again(database, &upstream.url(), "", &[]).await;
+    assert_eq!(gateway.pay("k").send().await.status, 409);
     assert_eq!(upstream.count(), 1);
 }
 
