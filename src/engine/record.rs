@@ -1,5 +1,6 @@
 //! Recording what an execution came to, under its nonce.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,9 +99,12 @@ impl Tenure {
         self.conclude(Outcome::Unknown, tell).await;
     }
 
-    /// Reads what a transaction that we can't see did to the row, and lets that alone decide.
+    /// Reads what a transaction that we can't see did to the row, and lets that alone decide. If the store
+    /// does not tell in time, the caller is answered first.
     pub(super) async fn conclude_from_row(mut self, tell: impl FnOnce(Recorded)) {
-        match self.read_until_told().await {
+        let (entry, untold) = self.within_patience(self.read_until_told(), tell).await;
+        let tell = |recorded| untold.map_or((), |tell| tell(recorded));
+        match entry {
             Some(entry) if entry.nonce == self.nonce => {
                 if let State::Completed { expires, .. } = entry.state {
                     self.engine.cache.keep(Arc::new(entry));
@@ -122,14 +126,22 @@ impl Tenure {
 
     /// Gives `tell` back if the caller is still to be told.
     async fn record<T: FnOnce(Recorded)>(&self, outcome: &Outcome, tell: T) -> (Recorded, Option<T>) {
-        let recording = self.record_until_done(outcome);
-        tokio::pin!(recording);
-        match tokio::time::timeout(self.engine.options.record_patience, &mut recording).await {
-            Ok(recorded) => (recorded, Some(tell)),
+        self.within_patience(self.record_until_done(outcome), tell).await
+    }
+
+    /// Waits for `work`, and if that takes too long tells the caller meanwhile that nothing is on record.
+    /// Gives `tell` back if the caller is still to be told.
+    async fn within_patience<R, T>(&self, work: impl Future<Output = R>, tell: T) -> (R, Option<T>)
+    where
+        T: FnOnce(Recorded),
+    {
+        tokio::pin!(work);
+        match tokio::time::timeout(self.engine.options.record_patience, &mut work).await {
+            Ok(done) => (done, Some(tell)),
             Err(_) => {
                 tracing::error!(entry = ?self.arrival.id, "outcome can't be recorded yet: the caller is answered without");
                 tell(Recorded::Nothing);
-                (recording.await, None)
+                (work.await, None)
             }
         }
     }
