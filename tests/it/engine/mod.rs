@@ -53,11 +53,18 @@ struct Setup {
     marks: Arc<dyn Marks>,
     secrets: Vec<&'static str>,
     policies: Vec<Arc<Policy>>,
+    name: String,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { options: Options::default(), marks: memory(), secrets: vec![SECRET], policies: Vec::new() }
+        Self {
+            options: Options::default(),
+            marks: memory(),
+            secrets: vec![SECRET],
+            policies: Vec::new(),
+            name: "test".to_owned(),
+        }
     }
 }
 
@@ -85,7 +92,7 @@ impl Gateway {
                 .into_iter()
                 .map(|policy| (policy.route.clone(), policy))
                 .collect::<HashMap<_, _>>(),
-            name: "test".to_owned(),
+            name: setup.name,
         };
         let engine = Engine::begin(parts, committer, setup.options).await.unwrap();
         Self { house: Housekeeping::new(engine.clone()), engine, store, _stop_committer: stop.drop_guard() }
