@@ -66,7 +66,7 @@ pub(crate) fn base_url() -> &'static str {
 }
 
 /// The newest installed version's program, or the one on the path.
-fn bin(name: &str) -> PathBuf {
+pub(crate) fn bin(name: &str) -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<_> = versions.map(|version| version.path().join("bin").join(name)).collect();
     found.retain(|path| path.exists());

@@ -79,7 +79,7 @@ impl ServerDir {
 #[derive(Debug)]
 pub(crate) struct Process {
     dir: PathBuf,
-    pid: u32,
+    pub(crate) pid: u32,
     watchdog: Child,
     /// Its end is what the watchdog waits for.
     lifeline: Option<ChildStdin>,
