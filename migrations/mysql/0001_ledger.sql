@@ -6,7 +6,7 @@ CREATE TABLE entries (
     id              BINARY(32)     NOT NULL PRIMARY KEY,
     -- The identity in the clear, for people. Uniqueness is the id's.
     namespace       VARBINARY(100) NOT NULL,
-    scope           VARBINARY(300) NOT NULL,
+    scope           VARBINARY(600) NOT NULL,
     idempotency_key VARBINARY(255) NOT NULL,
     -- The route by name: where a rescuer finds the policy.
     route           VARBINARY(255) NOT NULL,

@@ -41,7 +41,7 @@ pub struct Principal {
 pub enum ScopeKind {
     /// The caller's tenant's.
     Tenant,
-    /// The caller's own.
+    /// The caller's own, within its tenant where there is one.
     Subject,
     /// Everybody's.
     Global,
@@ -139,7 +139,14 @@ impl Principal {
         match kind {
             ScopeKind::Global => Ok(Scope::Global),
             ScopeKind::Tenant => Ok(Scope::tenant(self.tenant.as_deref().ok_or(AuthError::NoTenant)?)?),
-            ScopeKind::Subject => Ok(Scope::subject(self.subject.as_deref().ok_or(AuthError::NoSubject)?)?),
+            ScopeKind::Subject => {
+                let subject = self.subject.as_deref().ok_or(AuthError::NoSubject)?;
+                // Subjects are unique within a tenant, and nobody promises more.
+                Ok(match &self.tenant {
+                    Some(tenant) => Scope::member(tenant, subject)?,
+                    None => Scope::subject(subject)?,
+                })
+            }
         }
     }
 }
@@ -176,7 +183,7 @@ mod tests {
     fn the_trusted_edge_names_subject_and_tenant() {
         let sent = headers(&[(SUBJECT, "joe"), (TENANT, "acme")]);
         let principal = authenticator().authenticate(edge(), &sent).unwrap();
-        assert_eq!(principal.scope(ScopeKind::Subject), Ok(Scope::subject("joe").unwrap()));
+        assert_eq!(principal.scope(ScopeKind::Subject), Ok(Scope::member("acme", "joe").unwrap()));
         assert_eq!(principal.scope(ScopeKind::Tenant), Ok(Scope::tenant("acme").unwrap()));
         let mapped = "::ffff:10.1.2.3".parse().unwrap();
         assert!(authenticator().authenticate(mapped, &sent).is_ok());

@@ -37,7 +37,11 @@ pub(super) fn describe(route: &Route, policy: &Policy, auth: &Auth) -> String {
             format!("keys={keys} scope=tenant by={}", owner(header.and_then(|header| header.tenant_header.as_ref())))
         }
         ScopeKind::Subject => {
-            format!("keys={keys} scope=subject by={}", owner(header.map(|header| &header.subject_header)))
+            let by = owner(header.map(|header| &header.subject_header));
+            match header.and_then(|header| header.tenant_header.as_ref()) {
+                Some(tenant) => format!("keys={keys} scope=subject by={by} of={}", owner(Some(tenant))),
+                None => format!("keys={keys} scope=subject by={by}"),
+            }
         }
     }
 }
@@ -73,7 +77,7 @@ mod tests {
                 HEADER,
                 "key = 'header', scope = 'subject'",
                 "pay",
-                r#"keys=["header"] scope=subject by=header x-subject"#,
+                r#"keys=["header"] scope=subject by=header x-subject of=header x-tenant"#,
             ),
             (HEADER, "key = 'header', scope = 'global'", "pay", r#"keys=["header"] scope=global"#),
         ];

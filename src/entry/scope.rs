@@ -14,8 +14,15 @@ pub enum Scope {
     Global,
     /// All subjects of one tenant share it.
     Tenant(Box<str>),
-    /// One authenticated subject.
+    /// One authenticated subject, where subjects belong to no tenant.
     Subject(Box<str>),
+    /// One authenticated subject of one tenant: two tenants may each have an `ann`.
+    Member {
+        /// Whose subject it is.
+        tenant: Box<str>,
+        /// The subject.
+        subject: Box<str>,
+    },
 }
 
 /// Why a tenant or subject can't be a scope.
@@ -46,6 +53,14 @@ impl Scope {
         owner(subject).map(Self::Subject)
     }
 
+    /// The scope of one subject of one tenant.
+    ///
+    /// # Errors
+    /// If either is empty or longer than [`MAX_OWNER_BYTES`].
+    pub fn member(tenant: &str, subject: &str) -> Result<Self, ScopeError> {
+        Ok(Self::Member { tenant: owner(tenant)?, subject: owner(subject)? })
+    }
+
     /// A scope as the store has it; `None` if no version of this crate has spelled it so.
     #[must_use]
     pub fn from_stored(spelling: &str) -> Option<Self> {
@@ -53,6 +68,11 @@ impl Scope {
             None => (spelling == "global").then_some(Self::Global),
             Some(("tenant", tenant)) => Self::tenant(tenant).ok(),
             Some(("subject", subject)) => Self::subject(subject).ok(),
+            Some(("member", member)) => {
+                let (length, both) = member.split_once(':')?;
+                let (tenant, subject) = both.split_at_checked(length.parse().ok()?)?;
+                Self::member(tenant, subject.strip_prefix(':')?).ok()
+            }
             Some(_) => None,
         }
     }
@@ -75,6 +95,8 @@ impl fmt::Display for Scope {
             Self::Global => f.write_str("global"),
             Self::Tenant(tenant) => write!(f, "tenant:{tenant}"),
             Self::Subject(subject) => write!(f, "subject:{subject}"),
+            // With its length, so that no `:` of a name can move the border between the two.
+            Self::Member { tenant, subject } => write!(f, "member:{}:{tenant}:{subject}", tenant.len()),
         }
     }
 }
@@ -92,8 +114,19 @@ mod tests {
     }
 
     #[test]
+    fn a_colon_in_a_name_moves_no_border_between_tenant_and_subject() {
+        let (one, other) = (Scope::member("a:b", "c").unwrap(), Scope::member("a", "b:c").unwrap());
+        assert_ne!(one.to_string(), other.to_string());
+    }
+
+    #[test]
     fn the_stored_spelling_is_read_back() {
-        for scope in [Scope::Global, Scope::tenant("a:b").unwrap(), Scope::subject("global").unwrap()] {
+        for scope in [
+            Scope::Global,
+            Scope::tenant("a:b").unwrap(),
+            Scope::subject("global").unwrap(),
+            Scope::member("a:b", "c").unwrap(),
+        ] {
             assert_eq!(Scope::from_stored(&scope.to_string()), Some(scope));
         }
         assert_eq!(Scope::from_stored("team:acme"), None);

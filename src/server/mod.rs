@@ -14,6 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Authenticator, HeaderAuthenticator};
+use crate::clock;
 use crate::committer::Committer;
 use crate::config::{Config, StatusEndpoint};
 use crate::engine::ledger::StoreError;
@@ -80,6 +81,9 @@ pub enum ServeError {
         error: io::Error,
     },
 }
+
+/// What outcomes that are being recorded get even when the drain time is over.
+const LAST_COMMITS: Duration = Duration::from_secs(1);
 
 /// A gateway that answers.
 #[derive(Debug)]
@@ -149,16 +153,18 @@ impl Server {
     ///
     /// What is cut off becomes Unknown once the lease has run out; nothing is lost.
     pub async fn stop(self) {
+        // One time-out for both: who set it also set when the process is killed.
+        let end = clock::now() + self.drain_timeout;
         self.draining.store(true, Ordering::Release);
         self.stop_serving.cancel();
         match self.serving.await {
             Ok(Drained { cut: 0 }) => {}
             Ok(Drained { cut }) => {
-                tracing::warn!(connections = cut, "connections were cut at the end of the drain time")
+                tracing::warn!(connections = cut, "connections were cut at the end of the drain time");
             }
             Err(error) => tracing::error!(%error, "listener ended badly"),
         }
-        match tokio::time::timeout(self.drain_timeout, self.engine.drain()).await {
+        match tokio::time::timeout_at(end.max(clock::now() + LAST_COMMITS), self.engine.drain()).await {
             Ok(Ok(())) => tracing::info!("all requests have finished"),
             Ok(Err(error)) => tracing::warn!(%error, "instance could not be ended"),
             Err(_) => tracing::warn!("executions were cut off: they become unknown when the lease has run out"),
