@@ -40,7 +40,7 @@ impl Contender {
 }
 
 /// How long each contender runs before anything counts: connections, plans and caches are then there.
-const WARM_UP: Duration = Duration::from_secs(1);
+const WARM_UP: Duration = Duration::from_secs(3);
 
 /// Answers that are replayed: more than a gateway's threads have in their processor's caches.
 const KNOWN: u64 = 10_000;
