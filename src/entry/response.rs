@@ -54,6 +54,17 @@ pub enum DecodeError {
     Damaged,
 }
 
+/// What is smaller shares its memory with the whole buffer that the connection read it into. Kept for long, a
+/// copy costs less than the rest of that buffer.
+const READ_BUFFER: usize = 16 * 1024;
+
+/// The value in memory of its own.
+fn owned(value: &HeaderValue) -> HeaderValue {
+    let mut owned = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
+    owned.set_sensitive(value.is_sensitive());
+    owned
+}
+
 impl StoredResponse {
     /// What is stored of an answer: without what belongs to one exchange, and without what the route
     /// `excluded`. Fields of the connection are the caller's to strip, since it knows which side they are of.
@@ -62,9 +73,10 @@ impl StoredResponse {
         let mut kept = HeaderMap::with_capacity(headers.len());
         for (name, value) in headers {
             if !of_the_exchange(name) && !excluded.contains(name) {
-                kept.append(name.clone(), value.clone());
+                kept.append(name.clone(), owned(value));
             }
         }
+        let body = if body.len() <= READ_BUFFER { Bytes::copy_from_slice(&body) } else { body };
         Self { status, headers: kept, body }
     }
 

@@ -9,6 +9,7 @@ mod faults;
 mod http;
 mod identities;
 mod instances;
+mod layer;
 mod ledger;
 mod listener;
 mod marks;

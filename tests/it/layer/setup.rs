@@ -1,0 +1,63 @@
+//! Setting it up.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::post;
+use oncegate::layer::Operation;
+use oncegate::{Oncegate, SetupError};
+
+use super::{Answer, SECRET, request};
+use crate::servers::database::{Database, Kind};
+
+fn operation() -> Operation {
+    Operation::new("create-order").unwrap()
+}
+
+fn by_number() -> Operation {
+    operation().keys(serde_json::from_str(r#"["body:/order_no", "header"]"#).unwrap())
+}
+
+#[tokio::test]
+async fn another_identity_than_on_record_is_refused_until_it_is_accepted() {
+    let database = Database::create(Kind::Sqlite).await;
+    let oncegate = Oncegate::setup(&database.url, SECRET).open().await.unwrap();
+    oncegate.layer(operation()).await.unwrap();
+    oncegate.layer(operation().retention(Duration::from_secs(1))).await.unwrap();
+    let refused = oncegate.layer(by_number()).await.unwrap_err();
+    assert!(matches!(&refused, SetupError::Identity { recorded, .. } if recorded.contains("header")), "{refused}");
+    oncegate.accept_identity(&by_number(), "order numbers since May").await.unwrap();
+    oncegate.layer(by_number()).await.unwrap();
+    assert!(matches!(oncegate.layer(operation()).await, Err(SetupError::Identity { .. })));
+}
+
+#[tokio::test]
+async fn a_handler_that_may_outlast_the_lease_is_refused() {
+    let database = Database::create(Kind::Sqlite).await;
+    let oncegate = Oncegate::setup(&database.url, SECRET).open().await.unwrap();
+    let refused = oncegate.layer(operation().timeout(Duration::from_secs(20))).await;
+    assert!(matches!(refused, Err(SetupError::Timeout { .. })));
+    oncegate.layer(operation().timeout(Duration::from_secs(19))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_short_secret_is_refused_before_the_store_is_touched() {
+    let refused = Oncegate::setup("postgres://127.0.0.1:1/nowhere", "short").open().await;
+    assert!(matches!(refused, Err(SetupError::Secrets(_))));
+}
+
+#[tokio::test]
+async fn a_closed_service_leaves_nothing_behind_and_its_successor_replays() {
+    let database = Database::create(Kind::Sqlite).await;
+    for expected in ["false", "true"] {
+        let oncegate = Oncegate::setup(&database.url, SECRET).open().await.unwrap();
+        assert!(oncegate.is_ready().await);
+        let layer = oncegate.layer(operation()).await.unwrap();
+        let app = Router::new().route("/orders", post(async || "made")).layer(layer);
+        let answer = Answer::to(app, request("a", "-")).await;
+        assert_eq!((answer.body.as_str(), answer.field("idempotent-replayed")), ("made", expected));
+        oncegate.close(Duration::from_secs(10)).await;
+        let alive = database.stranger().await.number("SELECT COUNT(*) FROM instances WHERE state = 1").await;
+        assert_eq!(alive, 0);
+    }
+}
