@@ -22,7 +22,7 @@ use crate::engine::{Gateway, LIMIT, Setup, memory, on, policy, soon, under, unti
 use crate::servers::database::{Database, Kind, fresh};
 
 pub(super) const PROCESSES: usize = 3;
-pub(super) const KEYS: usize = 6;
+pub(super) const KEYS: usize = 3;
 
 /// A gateway on a runtime of its own, so that killing it stops every task wherever it is.
 struct Process {
