@@ -24,7 +24,7 @@ pub struct Lookup {
     /// What a 404 means. Default "unknown": the first call may still be on its way.
     #[serde(default)]
     pub absent: Absent,
-    /// With `absent = "not_executed"`: how long after the call began a 404 is believed. No default: it is
+    /// With `absent = "not_executed"`: how long after the outcome became unknown a 404 is believed. No default: it is
     /// the upstream's own longest time, which only its owner knows.
     #[serde(default)]
     pub after: Option<Period>,
