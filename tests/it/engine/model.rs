@@ -9,6 +9,7 @@
 //! Seeded: `ONCEGATE_TEST_SEED` repeats a schedule (threads still run as they like), and
 //! `ONCEGATE_TEST_MODEL_SECONDS` says for how long to try new ones.
 
+mod request;
 mod story;
 mod world;
 
@@ -20,7 +21,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::servers::process::given;
-use story::End;
+use request::Request;
 use world::World;
 
 /// Steps of one schedule: enough for several lives of each key and process.
@@ -49,10 +50,7 @@ async fn schedule(mut rng: StdRng) {
         let process = rng.random_range(0..world::PROCESSES);
         match rng.random_range(0..100) {
             0..50 => {
-                let (key, end) = (rng.random_range(0..world::KEYS), End::random(&mut rng));
-                let variant = if rng.random_bool(0.1) { "2" } else { "1" };
-                let patience = if rng.random_bool(0.3) { Duration::from_millis(100) } else { Duration::ZERO };
-                let caller = world.arrive(process, key, variant, patience, end);
+                let caller = world.arrive(process, Request::random(&mut rng));
                 if rng.random_bool(0.2) {
                     caller.abort();
                 }

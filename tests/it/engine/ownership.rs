@@ -63,7 +63,7 @@ async fn a_gateway_that_is_silent_for_a_lease_is_expired_on_mysql() {
 
 #[tokio::test]
 async fn a_gateway_that_renews_keeps_what_it_has_in_progress() {
-    let (_database, slow, other) = two(Kind::Postgres, short).await;
+    let (database, slow, other) = two(Kind::Postgres, short).await;
     let upstream = Upstream::default();
     let (run, mut held) = upstream.held();
     slow.house.lease_step().await.unwrap();
@@ -72,13 +72,15 @@ async fn a_gateway_that_renews_keeps_what_it_has_in_progress() {
     held.begun().await;
     let begun = oncegate::clock::now();
     while begun.elapsed() < SHORT.lease * 3 {
-        for gateway in [&slow, &other] {
+        for gateway in [&other, &slow] {
             gateway.house.lease_step().await.unwrap();
             gateway.house.sweep_step().await.unwrap();
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(matches!(slow.state("a").await, State::InProgress { .. }));
+    let instances = database.stranger().await.number("SELECT COUNT(*) FROM instances").await;
+    assert_eq!(instances, 2, "nobody had to begin anew");
     held.ends(completed("paid"));
     sent.await.unwrap();
 }

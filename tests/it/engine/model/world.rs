@@ -16,13 +16,20 @@ use tokio::sync::{RwLock, oneshot};
 use tokio::task::JoinHandle;
 
 use super::Shared;
+use super::request::{KEYS, Request};
 use super::story::{End, Rule, Story};
 use crate::engine::upstream::{Run, answer, completed, not_executed, unknown};
 use crate::engine::{Gateway, LIMIT, Setup, memory, on, policy, soon, under, until};
 use crate::servers::database::{Database, Kind, fresh};
 
 pub(super) const PROCESSES: usize = 3;
-pub(super) const KEYS: usize = 3;
+
+/// Comes when the schedule says so.
+fn signal(pending: &Shared<Vec<oneshot::Sender<()>>>) -> oneshot::Receiver<()> {
+    let (send, receive) = oneshot::channel();
+    pending.lock().unwrap().push(send);
+    receive
+}
 
 /// A gateway on a runtime of its own, so that killing it stops every task wherever it is.
 struct Process {
@@ -113,17 +120,11 @@ impl World {
         self.processes[process].runtime.as_ref().unwrap().spawn(work).await.unwrap()
     }
 
-    pub(super) fn arrive(
-        &self,
-        process: usize,
-        key: usize,
-        variant: &'static str,
-        wait: Duration,
-        end: End,
-    ) -> JoinHandle<()> {
+    pub(super) fn arrive(&self, process: usize, request: Request) -> JoinHandle<()> {
+        let Request { key, variant, wait, .. } = request;
         let arrival = under(&self.policies[key % self.policies.len()], &key.to_string(), variant);
         let (story, engine) = (self.stories[key].clone(), self.processes[process].gateway.engine.clone());
-        let run = self.execution(story.clone(), variant, end);
+        let run = self.execution(story.clone(), request);
         self.processes[process].runtime.as_ref().unwrap().spawn(async move {
             match engine.arrive(Arrival { wait, ..arrival }, run).await {
                 Arrived::Told(Verdict::Replay { response, .. }) => {
@@ -137,10 +138,14 @@ impl World {
         })
     }
 
-    fn execution(&self, story: Shared<Story>, variant: &'static str, end: End) -> Run {
+    fn execution(&self, story: Shared<Story>, request: Request) -> Run {
+        let Request { variant, hesitates, end, .. } = request;
         let (pending, leases) = (self.pending.clone(), self.leases.clone());
         Box::new(move |attempt| {
             async move {
+                if hesitates {
+                    signal(&pending).await.ok();
+                }
                 if end == End::PanicBefore {
                     std::panic::resume_unwind(Box::new("a panic of the schedule"));
                 }
@@ -151,15 +156,12 @@ impl World {
                     }
                     Story::begin(&story, variant, attempt.number, end)
                 };
-                let (finish, finished) = oneshot::channel();
-                pending.lock().unwrap().push(finish);
-                finished.await.ok();
+                signal(&pending).await.ok();
                 match end {
                     End::Late { effect } => {
-                        let (finish, finished) = oneshot::channel::<()>();
-                        pending.lock().unwrap().push(finish);
+                        let said = signal(&pending);
                         let late = async move {
-                            finished.await.ok();
+                            said.await.ok();
                             running.over();
                             if effect { Outcome::Completed(answer(body)) } else { Outcome::Unknown }
                         };
