@@ -1,14 +1,16 @@
 //! Moves batches between the queue and the ledger.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt as _;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::queue::{CommitError, Flush, Job, Limits, Queue, Reply};
 use crate::clock::Timestamp;
-use crate::engine::ledger::{Claim, Claimed, Guarded, Ledger, Release, Transition};
+use crate::engine::ledger::{Claim, Claimed, Guarded, Ledger, Release, StoreError, Transition};
 
 /// The front of the ledger: each call is written in a batch with whatever else is waiting, and gets its own
 /// result.
@@ -59,7 +61,10 @@ impl Committer {
         }
         metrics::histogram!("oncegate_flush_batch_size")
             .record(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
-        let result = self.shared.ledger.apply(&batch).await;
+        // A writer that died of a bug would leave every later request waiting for ever. What a panic left behind
+        // is not known, so the batch is tried again, as after an unclear commit.
+        let applied = AssertUnwindSafe(self.shared.ledger.apply(&batch)).catch_unwind().await;
+        let result = applied.unwrap_or_else(|_| Err(StoreError::CommitUnknown("the store panicked".to_owned())));
         // Freed before the queue takes the jobs apart, so that it need not copy them.
         drop(batch);
         if let Err(error) = &result {
@@ -119,5 +124,73 @@ impl Committer {
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue<oneshot::Sender<Reply>>> {
         self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::engine::ledger::{Applied, Batch, DueLookup, Reaped, Released};
+    use crate::entry::{Entry, EntryId, InstanceId, Nonce};
+
+    /// Panics at the first batch, and applies every later one.
+    #[derive(Default)]
+    struct Stumbling(AtomicBool);
+
+    impl Ledger for Stumbling {
+        fn apply<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<Applied, StoreError>> {
+            Box::pin(async move {
+                assert!(self.0.swap(true, Ordering::AcqRel), "a bug of the store");
+                let releases = vec![Guarded::Done; batch.releases.len()];
+                Ok(Applied { now: Timestamp(1), transitions: Vec::new(), releases, claims: Vec::new() })
+            })
+        }
+
+        fn read(&self, _: EntryId) -> BoxFuture<'_, Result<(Option<Entry>, Timestamp), StoreError>> {
+            unreachable!("the committer only applies")
+        }
+
+        fn keep_evidence(&self, _: EntryId, _: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
+            unreachable!("the committer only applies")
+        }
+
+        fn due_lookups(&self, _: u32) -> BoxFuture<'_, Result<Vec<DueLookup>, StoreError>> {
+            unreachable!("the committer only applies")
+        }
+
+        fn orphan(&self, _: u32) -> BoxFuture<'_, Result<u64, StoreError>> {
+            unreachable!("the committer only applies")
+        }
+
+        fn in_progress(
+            &self,
+            _: InstanceId,
+            _: Duration,
+            _: u32,
+        ) -> BoxFuture<'_, Result<Vec<(EntryId, Nonce)>, StoreError>> {
+            unreachable!("the committer only applies")
+        }
+
+        fn reap(&self, _: u32) -> BoxFuture<'_, Result<Reaped, StoreError>> {
+            unreachable!("the committer only applies")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_panics_costs_a_try_and_not_the_writer() {
+        let committer = Committer::new(Arc::new(Stumbling::default()), Limits::default());
+        let stop = CancellationToken::new();
+        let writer = tokio::spawn(committer.clone().run(stop.clone()));
+        let release = Release { id: EntryId([1; 32]), nonce: Nonce([1; 16]), of: Released::FirstAttempt };
+        let told = tokio::time::timeout(Duration::from_secs(10), committer.release(release)).await.unwrap();
+        assert_eq!(told, Ok((Guarded::Done, Timestamp(1))));
+        stop.cancel();
+        writer.await.unwrap();
     }
 }
