@@ -1,0 +1,4 @@
+-- Why the broker takes nothing from a relay now, and since when it takes nothing: for people. NULL while it does.
+ALTER TABLE relays
+    ADD COLUMN trouble     BLOB,
+    ADD COLUMN troubled_at BIGINT;
