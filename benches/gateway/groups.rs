@@ -48,7 +48,7 @@ const KNOWN: u64 = 10_000;
 impl Group {
     pub(crate) async fn run(self, options: &Options) {
         let upstream = servers::peer("upstream", &[]);
-        let program = Program(options.gateway.clone());
+        let program = Program(options.more.gateway.clone());
         match self {
             Self::Postgres => postgres(options, &program, upstream.port).await,
             Self::Sqlite => sqlite(options, &program, upstream.port).await,
@@ -78,19 +78,23 @@ fn load(server: &Running, path: &'static str, keys: Keys, connections: usize) ->
     Contender::Load(Load { port: server.port, path, keys, connections })
 }
 
+fn settings(url: &str, batch_limit: Option<u32>) -> Settings<'_> {
+    Settings { store: Some(url), batch_limit, ..Settings::default() }
+}
+
 async fn postgres(options: &Options, program: &Program, upstream: u16) {
     report::title("First requests, PostgreSQL");
     let server = database::start();
     let urls = ["batched", "single", "pgbench"].map(|name| database::create(&server, name));
-    let gateway = |url, batch_limit| program.gateway(upstream, Settings { store: Some(url), batch_limit, cache: None });
+    let gateway = |url, batch_limit| program.gateway(upstream, settings(url, batch_limit));
     let (batched, single) = (gateway(&urls[0], None), gateway(&urls[1], Some(1)));
     // It makes the table that pgbench writes to.
     drop(gateway(&urls[2], None));
-    let fresh = |server| load(server, "/pay", Keys::Fresh, options.connections);
+    let fresh = |server| load(server, "/pay", Keys::Fresh, options.more.connections);
     let contenders = vec![
         ("gateway", fresh(&batched)),
         ("gateway, one by one", fresh(&single)),
-        ("pgbench, two commits", Contender::PgBench { url: urls[2].clone(), clients: options.connections }),
+        ("pgbench, two commits", Contender::PgBench { url: urls[2].clone(), clients: options.more.connections }),
     ];
     let all = take_turns(options, contenders).await;
     report::ratio(&all[0], &all[1], Measure::Rate, Needed::AtLeast(5.0));
@@ -101,7 +105,7 @@ async fn sqlite(options: &Options, program: &Program, upstream: u16) {
     report::title("First requests, SQLite");
     let gateway = |batch_limit| program.gateway(upstream, Settings { batch_limit, ..Settings::default() });
     let (batched, single) = (gateway(None), gateway(Some(1)));
-    let fresh = |server| load(server, "/pay", Keys::Fresh, options.connections);
+    let fresh = |server| load(server, "/pay", Keys::Fresh, options.more.connections);
     let contenders = vec![("gateway", fresh(&batched)), ("gateway, one by one", fresh(&single))];
     let all = take_turns(options, contenders).await;
     report::ratio(&all[0], &all[1], Measure::Rate, Needed::AtLeast(3.0));
@@ -113,7 +117,7 @@ async fn proxy(options: &Options, program: &Program, upstream: u16) {
     let (bare, nginx) = (servers::peer("proxy", &[upstream]), servers::nginx(upstream));
     let known = Load { port: gateway.port, path: "/pay", keys: Keys::Known(KNOWN), connections: 1 };
     known.run(Until::Sent(KNOWN)).await;
-    let connections = options.connections;
+    let connections = options.more.connections;
     let mut contenders = vec![
         ("replay", load(&gateway, "/pay", Keys::Known(KNOWN), connections)),
         ("pass-through", load(&gateway, "/pass", Keys::Fresh, connections)),
@@ -135,7 +139,7 @@ async fn latency(options: &Options, program: &Program, upstream: u16) {
     report::title("One client, PostgreSQL");
     let server = database::start();
     let urls = ["batched", "single"].map(|name| database::create(&server, name));
-    let gateway = |url, batch_limit| program.gateway(upstream, Settings { store: Some(url), batch_limit, cache: None });
+    let gateway = |url, batch_limit| program.gateway(upstream, settings(url, batch_limit));
     let (batched, single) = (gateway(&urls[0], None), gateway(&urls[1], Some(1)));
     let contenders = vec![
         ("gateway", load(&batched, "/pay", Keys::Fresh, 1)),

@@ -15,7 +15,7 @@ pub(crate) enum Needed {
 }
 
 impl Needed {
-    fn judge(self, ratio: f64) -> String {
+    pub(crate) fn judge(self, ratio: f64) -> String {
         let (text, holds) = match self {
             Self::AtLeast(limit) => (format!("at least {limit}"), ratio >= limit),
             Self::AtMost(limit) => (format!("at most {limit}"), ratio <= limit),
@@ -80,13 +80,14 @@ pub(crate) fn memory(what: &str, bytes: u64, count: f64) {
     println!("  {what:<36} {:>7.1} MiB for each 100,000 ({each:.0} bytes each)", each * 1e5 / f64::from(1 << 20));
 }
 
-struct Spread {
-    least: f64,
-    middle: f64,
-    most: f64,
+/// The median, and what is on both sides of it.
+pub(crate) struct Spread {
+    pub(crate) least: f64,
+    pub(crate) middle: f64,
+    pub(crate) most: f64,
 }
 
-fn spread(values: impl Iterator<Item = f64>) -> Spread {
+pub(crate) fn spread(values: impl Iterator<Item = f64>) -> Spread {
     let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(f64::total_cmp);
     Spread { least: values[0], middle: values[values.len() / 2], most: values[values.len() - 1] }

@@ -60,6 +60,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) batch_limit: Option<u32>,
     /// Bytes of cached answers, if not the default.
     pub(crate) cache: Option<&'a str>,
+    /// The settings of the queue that each request to `/pay` is announced in; without, none is announced.
+    pub(crate) queue: Option<&'a str>,
 }
 
 /// The program that is measured.
@@ -80,10 +82,16 @@ impl Program {
     }
 }
 
+/// What is announced of each request to `/pay`.
+const EVENT: &str = "[[routes.events]]\nname = \"created\"\ntype = \"com.example.payment.created\"\n\
+     topic = \"payments\"\n";
+
 fn config(port: u16, upstream: u16, settings: Settings<'_>) -> String {
     let store = settings.store.unwrap_or("sqlite://oncegate.db");
     let batch = settings.batch_limit.map_or_else(String::new, |limit| format!("batch_limit = {limit}\n"));
     let cache = settings.cache.map_or_else(String::new, |bytes| format!("[cache]\nbytes = \"{bytes}\"\n"));
+    let queue = settings.queue.map_or_else(String::new, |queue| format!("[queue]\n{queue}\n"));
+    let event = if settings.queue.is_some() { EVENT } else { "" };
     let guarded = |path: &str| {
         format!(
             "[[routes]]\nname = \"{path}\"\nmatch = \"POST /{path}\"\nupstream = \"up\"\n\
@@ -92,10 +100,10 @@ fn config(port: u16, upstream: u16, settings: Settings<'_>) -> String {
     };
     format!(
         "[server]\nlisten = \"127.0.0.1:{port}\"\nmax_connections = 20000\n\
-         [store]\nurl = \"{store}\"\n{batch}{cache}\
+         [store]\nurl = \"{store}\"\n{batch}{cache}{queue}\
          [secrets]\nfingerprint = [\"env:FINGERPRINT\"]\n\
          [[upstreams]]\nname = \"up\"\nurls = [\"http://127.0.0.1:{upstream}\"]\n\
-         {pay}{slow}\
+         {pay}{event}{slow}\
          [[routes]]\nname = \"pass\"\nmatch = \"POST /pass\"\nupstream = \"up\"\n",
         pay = guarded("pay"),
         slow = guarded("slow"),
