@@ -1,0 +1,10 @@
+//! The relay: random schedules of the machine alone, and the whole on real databases, with a broker on a real
+//! socket.
+
+mod broker;
+mod crash;
+mod failures;
+mod ground;
+mod model;
+mod publishing;
+mod sharing;
