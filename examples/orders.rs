@@ -16,8 +16,10 @@ use axum::routing::post;
 use axum::{Json, Router};
 use clap::Parser;
 use oncegate::Oncegate;
+use oncegate::broker::webhook::{WebhookOptions, WebhookPublisher, WebhookSecret};
+use oncegate::broker::{Hidden, Publisher};
 use oncegate::entry::StoredResponse;
-use oncegate::layer::{CompleteError, Completed, Execution, Operation};
+use oncegate::layer::{CompleteError, Completed, Event, Execution, Operation};
 use serde::{Deserialize, Serialize};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 
@@ -30,6 +32,9 @@ struct Flags {
     /// The shop's database, which keeps Oncegate's tables too: that is what makes one commit of both.
     #[arg(long, default_value = "sqlite://orders.db")]
     database: String,
+    /// Where the shop's events are posted to, as webhooks. Without, whoever relays this database's outbox does it.
+    #[arg(long)]
+    announce_to: Option<String>,
     /// Stops every handler after this step.
     #[arg(long)]
     stop_after: Option<Step>,
@@ -81,12 +86,14 @@ async fn create(
 
     let receipt = Receipt { id, order_no: order.order_no };
     let response = StoredResponse::json(StatusCode::CREATED, &receipt)?;
-    let completed = execution.complete_in(&mut *tx, response).await?;
-    // The same: order and entry are rolled back together.
+    let placed = Event::new("placed", "com.example.order.placed", "orders").key(&*receipt.order_no).json(&receipt)?;
+    let completed = execution.complete_in(&mut *tx, response, &[placed]).await?;
+    // The same: order, entry and event are rolled back together.
     shop.reached(Step::Complete).await;
 
     tx.commit().await?;
-    // Order and answer are there, both. Whoever asks again gets this answer.
+    // Order, answer and event are there, all three. Whoever asks again gets this answer, and the event is published
+    // by this process, by its next run, or by another one that relays this database's outbox.
     shop.reached(Step::Commit).await;
     Ok(completed)
 }
@@ -136,7 +143,11 @@ impl Shop {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let flags = Flags::parse();
     let shop = Shop::open(&flags).await?;
-    let oncegate = Oncegate::setup(&flags.database, "not a secret: it stands in an example").open().await?;
+    let mut setup = Oncegate::setup(&flags.database, "not a secret: it stands in an example");
+    if let Some(url) = &flags.announce_to {
+        setup = setup.relay("default", webhook(url)?);
+    }
+    let oncegate = setup.open().await?;
     let create_order = Operation::new("create-order")?
         // The shop's own number is the key, so a second click with a new header still is one order.
         .keys(serde_json::from_str(r#"["body:/order_no", "header"]"#)?)
@@ -154,6 +165,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Posts events, signed. A publisher to RabbitMQ, Kafka, NATS or Redis takes its place in a line.
+fn webhook(url: &str) -> Result<Arc<dyn Publisher>, Box<dyn std::error::Error>> {
+    let secret = WebhookSecret::parse("whsec_bm90IGEgc2VjcmV0OiBpdCBzdGFuZHMgaW4gYW4gZXhhbXBsZQ==")?;
+    Ok(Arc::new(WebhookPublisher::new(WebhookOptions::new("default", Hidden::new(url), vec![secret]))?))
+}
+
 fn invitation(address: SocketAddr, database: &str) -> String {
     let order = |cents: u32| {
         format!(
@@ -166,7 +183,8 @@ fn invitation(address: SocketAddr, database: &str) -> String {
     format!(
         "The shop is open. Order a book, as often as you like:\n{once}\n\
          The second answer is the first one's (Idempotent-Replayed: true). The same order at another price is refused:\n{other}\n\
-         And there is one order:\n  sqlite3 {file} 'SELECT * FROM orders'\n\
+         And there is one order, and one event that announces it:\n  sqlite3 {file} 'SELECT * FROM orders'\n  \
+         sqlite3 {file} 'SELECT type, event_key, CAST(data AS TEXT) FROM events'\n\
          Ctrl-C closes the shop."
     )
 }

@@ -2,22 +2,32 @@
 //!
 //! The composition root of a service, as `server` is the gateway's.
 
+mod inbox;
+
+pub use inbox::InboxSetup;
+
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::committer::{Committer, Limits};
+use crate::broker::Publisher;
+use crate::clock;
+use crate::committer::{Committer, Limits, Writers};
 use crate::engine::identities::Identities as _;
 use crate::engine::ledger::StoreError;
-use crate::engine::{Engine, Housekeeping, Options, Parts};
-use crate::entry::Namespace;
+use crate::engine::{Engine, Housekeeping, OnEvents, Options, Parts};
 use crate::entry::fingerprint::{Secrets, SecretsError};
+use crate::entry::{Namespace, NamespaceError};
 use crate::layer::{IdempotencyLayer, Operation};
 use crate::marks::{self, MarksError, MarksOptions};
-use crate::storage::{self, Store, StoreOptions, Weakness};
+use crate::outbox::lane::{DEFAULT_LANES, DEFAULT_QUEUE, Lanes, UnknownQueue};
+use crate::outbox::relay::{RelayOptions, Relayed, Relays, Wake, Wakes};
+use crate::outbox::store::Outbox;
+use crate::storage::{self, Durability, Store, StoreOptions};
 
 /// A running engine inside a service. Dropped, it goes on; [`Self::close`] ends it.
 ///
@@ -42,10 +52,12 @@ pub struct Oncegate {
     engine: Arc<Engine>,
     store: Arc<Store>,
     problems: Box<str>,
+    lanes: Lanes,
     stop_housekeeping: CancellationToken,
     housekeeping: TaskTracker,
-    stop_writers: CancellationToken,
-    writers: TaskTracker,
+    writers: Writers,
+    /// Of the queues that are relayed here, if there are any.
+    relays: Option<Relays>,
 }
 
 /// What an [`Oncegate`] is made of. Made by [`Oncegate::setup`].
@@ -59,27 +71,27 @@ pub struct Setup {
     problems: Box<str>,
     durability: Durability,
     engine: Options,
+    queues: Vec<(Box<str>, NonZeroU32)>,
+    relayed: Vec<(Box<str>, Arc<dyn Publisher>, RelayOptions)>,
+    on_events: OnEvents,
 }
 
-/// What a database that may lose a confirmed commit comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Durability {
-    Demanded,
-    WeakAllowed,
-}
+/// How long the relays may take at least to hand over what they have in hand, however long executions took.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 /// Why it can't be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The database can't be opened or migrated.
+    /// The database can't be opened or migrated, or may lose a confirmed commit and
+    /// [`Setup::allow_weak_durability`] does not take the risk.
     #[error("the store can't be used: {0}")]
     Store(#[from] storage::Error),
     /// The database can't be asked.
     #[error("the store can't be used: {0}")]
     StoreAsked(#[from] StoreError),
-    /// The database may lose a confirmed commit. [`Setup::allow_weak_durability`] takes the risk.
-    #[error("the store may lose a confirmed commit, and a lost commit is a payment that may happen twice: {0}")]
-    WeakDurability(String),
+    /// The system gives no threads.
+    #[error("no thread for a writer: {0}")]
+    Threads(std::io::Error),
     /// The mark store's settings are wrong.
     #[error("marks: {0}")]
     Marks(#[from] MarksError),
@@ -106,6 +118,12 @@ pub enum SetupError {
         /// What the lease leaves between two renewals.
         vouched: Duration,
     },
+    /// A consumer's name is none.
+    #[error("a consumer's name: {0}")]
+    Consumer(#[from] NamespaceError),
+    /// An event of an operation goes to a queue that was not [named](Setup::queue).
+    #[error(transparent)]
+    Queue(#[from] UnknownQueue),
 }
 
 impl Oncegate {
@@ -124,6 +142,9 @@ impl Oncegate {
             problems: "/problems/".into(),
             durability: Durability::Demanded,
             engine: Options::default(),
+            queues: vec![(DEFAULT_QUEUE.into(), DEFAULT_LANES)],
+            relayed: Vec::new(),
+            on_events: OnEvents::default(),
         }
     }
 
@@ -131,8 +152,8 @@ impl Oncegate {
     /// time.
     ///
     /// # Errors
-    /// If the record says something else, the handler's time is too long for the lease, or the store can't be
-    /// asked.
+    /// If the record says something else, the handler's time is too long for the lease, an event goes to a queue
+    /// that there is not, or the store can't be asked.
     pub async fn layer(&self, operation: Operation) -> Result<IdempotencyLayer, SetupError> {
         let timing = self.engine.lease_timing();
         let (budget, vouched) = (operation.budget(), timing.lease.saturating_sub(timing.renew));
@@ -144,7 +165,8 @@ impl Oncegate {
         if recorded != described {
             return Err(SetupError::Identity { namespace: operation.namespace().clone(), recorded, described });
         }
-        Ok(IdempotencyLayer::new(Arc::clone(&self.engine), operation, self.problems.clone()))
+        let (engine, lanes) = (Arc::clone(&self.engine), self.lanes.clone());
+        Ok(IdempotencyLayer::new(engine, operation, lanes, self.problems.clone())?)
     }
 
     /// Takes `operation`'s description of identity in place of the recorded one, and why: from now on, old
@@ -164,22 +186,23 @@ impl Oncegate {
     /// Waits, at most for `patience`, until every execution has recorded its outcome, then ends this
     /// instance. Call it when no more requests come. What is cut off becomes Unknown once the lease has run
     /// out; nothing is lost.
+    ///
+    /// The relays come last: they publish what they have in hand, and let others have the rest at once. What they
+    /// are cut off from is published again when their lease has run out.
     pub async fn close(self, patience: Duration) {
-        match tokio::time::timeout(patience, self.engine.drain()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "instance could not be ended"),
-            Err(_) => tracing::warn!("executions were cut off: they become unknown when the lease has run out"),
+        let end = clock::now() + patience;
+        self.engine.drain_until(end).await;
+        if let Some(relays) = self.relays
+            && tokio::time::timeout_at(end.max(clock::now() + LAST_EVENTS), relays.end()).await.is_err()
+        {
+            tracing::warn!("relays were cut off: what they had in hand is published again when their lease is over");
         }
-        end(&self.stop_housekeeping, &self.housekeeping).await;
-        end(&self.stop_writers, &self.writers).await;
+        self.stop_housekeeping.cancel();
+        self.housekeeping.close();
+        self.housekeeping.wait().await;
+        self.writers.end().await;
         self.store.close().await;
     }
-}
-
-async fn end(stop: &CancellationToken, tasks: &TaskTracker) {
-    stop.cancel();
-    tasks.close();
-    tasks.wait().await;
 }
 
 impl Setup {
@@ -226,6 +249,41 @@ impl Setup {
         self
     }
 
+    /// A queue that events may go to, besides the default one, or that one with another number of lanes: as many
+    /// as wherever it is relayed, whose database has the number. Where a gateway relays it, it has it in its
+    /// configuration under the same name.
+    pub fn queue(mut self, name: impl Into<Box<str>>, lanes: NonZeroU32) -> Self {
+        self.queues.push((name.into(), lanes));
+        self
+    }
+
+    /// Relays the events of `queue` in this process: they are published by `publisher`, at least once, in order per
+    /// key, and called sent after its confirm. Processes that relay the same queue share its work; one of them is
+    /// enough, which may be a gateway. Without any, events wait in the database.
+    ///
+    /// `examples/orders.rs` shows it with a webhook; any [`Publisher`] will do.
+    pub fn relay(self, queue: impl Into<Box<str>>, publisher: Arc<dyn Publisher>) -> Self {
+        self.relay_with(queue, publisher, RelayOptions::default())
+    }
+
+    /// As [`Self::relay`], with other bounds and times than the defaults.
+    pub fn relay_with(
+        mut self,
+        queue: impl Into<Box<str>>,
+        publisher: Arc<dyn Publisher>,
+        options: RelayOptions,
+    ) -> Self {
+        self.relayed.push((queue.into(), publisher, options));
+        self
+    }
+
+    /// What is called after commits that may have carried events, to wake a relay of the service's own. Those of
+    /// [`Self::relay`] need none; others find them when they look next.
+    pub fn on_events(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_events = OnEvents::new(wake);
+        self
+    }
+
     /// Opens the store, brings its schema up to date, and begins an instance.
     ///
     /// # Errors
@@ -233,46 +291,45 @@ impl Setup {
     pub async fn open(self) -> Result<Oncegate, SetupError> {
         let secrets = Secrets::new(self.secrets)?;
         let marks = marks::connect(&self.marks)?;
-        let committing = self.store.writers;
-        // One more than the committer's: housekeeping and probes write too.
-        let store = StoreOptions { writers: committing + 1, ..self.store };
-        let store = Arc::new(Store::open(&store)?);
-        store.migrate().await?;
-        check_durability(&store, self.durability).await?;
+        let store = Store::ready(&self.store, Duration::ZERO, self.durability).await?;
+        let outbox: Arc<dyn Outbox> = store.clone();
+        let (lanes, relayed) = open_queues(&outbox, self.queues, self.relayed).await?;
+        let wakes = Wakes::default();
+        let woken: Vec<Wake> = relayed.iter().map(|relayed| wakes.of(&relayed.queue)).collect();
         let committer = Committer::new(store.clone(), Limits::default());
-        let (stop_writers, writers) = (CancellationToken::new(), TaskTracker::new());
-        for _ in 0..committing {
-            writers.spawn(committer.clone().run(stop_writers.clone()));
-        }
+        let writers = Writers::start(&committer, self.store.writers).map_err(SetupError::Threads)?;
         let parts = Parts {
             ledger: store.clone(),
             instances: store.clone(),
             marks,
             secrets,
             policies: std::collections::HashMap::new(),
+            on_events: self.on_events.and(move || woken.iter().for_each(Wake::committed)),
             name: self.name,
         };
         let engine = Engine::begin(parts, committer, self.engine).await?;
         let (stop_housekeeping, housekeeping) = (CancellationToken::new(), TaskTracker::new());
         housekeeping.spawn(Housekeeping::new(Arc::clone(&engine)).run(stop_housekeeping.clone()));
         let problems = self.problems;
-        Ok(Oncegate { engine, store, problems, stop_housekeeping, housekeeping, stop_writers, writers })
+        let relays = (!relayed.is_empty()).then(|| Relays::start(&outbox, relayed, wakes));
+        Ok(Oncegate { engine, store, problems, lanes, stop_housekeeping, housekeeping, writers, relays })
     }
 }
 
-async fn check_durability(store: &Store, durability: Durability) -> Result<(), SetupError> {
-    let weak = store.check_durability().await?;
-    if weak.is_empty() {
-        return Ok(());
+/// The number of each queue's lanes, and those that are relayed here. Of these the database knows the number.
+async fn open_queues(
+    outbox: &Arc<dyn Outbox>,
+    mut queues: Vec<(Box<str>, NonZeroU32)>,
+    relayed: Vec<(Box<str>, Arc<dyn Publisher>, RelayOptions)>,
+) -> Result<(Lanes, Vec<Relayed>), StoreError> {
+    let mut opened = Vec::new();
+    for (queue, publisher, options) in relayed {
+        let wanted = queues.iter().rfind(|(name, _)| *name == queue).map_or(DEFAULT_LANES, |(_, lanes)| *lanes);
+        let lanes = outbox.open(&queue, wanted.get()).await?;
+        queues.push((queue.clone(), NonZeroU32::new(lanes).unwrap_or(wanted)));
+        opened.push(Relayed { queue, lanes, publisher, options });
     }
-    let text = weak.iter().map(Weakness::to_string).collect::<Vec<_>>().join("; ");
-    match durability {
-        Durability::Demanded => Err(SetupError::WeakDurability(text)),
-        Durability::WeakAllowed => {
-            tracing::error!(weakness = %text, "the store may lose confirmed commits: a lost commit is a payment that may happen twice");
-            Ok(())
-        }
-    }
+    Ok((queues.into_iter().collect(), opened))
 }
 
 impl fmt::Debug for Oncegate {

@@ -5,8 +5,10 @@
 //! Bodies, tokens and whole keys are never logged; entries are named by the beginning of their digest.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -20,8 +22,12 @@ pub fn init_quietly() {
     begin(LevelFilter::ERROR);
 }
 
+/// What libraries must not log: RabbitMQ's client logs returned messages whole, as warnings.
+const NEVER: [&str; 1] = ["lapin::returned_messages=off"];
+
 fn begin(default: LevelFilter) {
     let filter = EnvFilter::builder().with_default_directive(default.into()).from_env_lossy();
+    let filter = NEVER.iter().filter_map(|silent| silent.parse().ok()).fold(filter, EnvFilter::add_directive);
     let logs =
         tracing_subscriber::fmt().json().flatten_event(true).with_writer(std::io::stderr).with_env_filter(filter);
     if logs.try_init().is_err() {
@@ -31,6 +37,9 @@ fn begin(default: LevelFilter) {
 
 /// Bounds of histograms in seconds: from a replay out of memory to an upstream's longest time-out.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+/// At some thousand samples a second, some hundred kB in between.
+const TIDY_EVERY: Duration = Duration::from_secs(5);
 
 /// Bounds of the batch size: powers of two up to the largest batch.
 const SIZES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
@@ -53,8 +62,32 @@ pub fn keep_metrics() {
     LazyLock::force(&METRICS);
 }
 
+/// Until `stop`, puts the samples of histograms away that nobody has come to read: else they would pile up.
+pub async fn tidy_metrics(stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(TIDY_EVERY);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        if let Some(metrics) = &*METRICS {
+            metrics.run_upkeep();
+        }
+    }
+}
+
 /// The metrics in Prometheus' text format; empty before [`keep_metrics`].
 #[must_use]
 pub fn metrics() -> String {
     LazyLock::force(&METRICS).as_ref().map(PrometheusHandle::render).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::filter::Directive;
+
+    use super::*;
+
+    #[test]
+    fn what_must_not_be_logged_is_spelled_right() {
+        for silent in NEVER {
+            assert!(silent.parse::<Directive>().is_ok(), "{silent}");
+        }
+    }
 }

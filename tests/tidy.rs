@@ -18,15 +18,23 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("routing", &[]),
     ("problem", &[]),
     ("telemetry", &[]),
+    ("tls", &[]),
     ("auth", &["entry"]),
-    ("engine", &["clock", "committer", "entry"]),
-    ("committer", &["clock", "engine", "entry"]),
-    ("marks", &["clock", "engine", "entry"]),
-    ("storage", &["clock", "engine", "entry"]),
-    ("upstream", &["clock", "engine", "entry"]),
-    ("http", &["auth", "clock", "engine", "entry", "problem", "routing", "telemetry", "upstream"]),
-    ("layer", &["clock", "engine", "entry", "http", "problem", "storage", "upstream"]),
-    ("config", &["auth", "entry", "http", "routing"]),
+    ("outbox", &["broker", "clock", "engine", "entry"]),
+    // A webhook is posted as a request to an upstream is sent.
+    ("broker", &["clock", "engine", "outbox", "redis", "tls", "upstream"]),
+    // A delivery goes out as a guarded request does.
+    ("inbox", &["broker", "clock", "engine", "entry", "http", "outbox", "problem", "storage", "upstream"]),
+    ("engine", &["clock", "committer", "entry", "outbox"]),
+    ("committer", &["clock", "engine", "entry", "outbox"]),
+    ("redis", &["tls"]),
+    ("marks", &["clock", "engine", "entry", "redis"]),
+    ("storage", &["broker", "clock", "engine", "entry", "inbox", "outbox"]),
+    ("upstream", &["clock", "engine", "entry", "tls"]),
+    ("http", &["auth", "clock", "engine", "entry", "outbox", "problem", "routing", "telemetry", "upstream"]),
+    ("inbox", &["broker", "clock", "engine", "entry", "outbox", "storage"]),
+    ("layer", &["clock", "engine", "entry", "http", "outbox", "problem", "storage", "upstream"]),
+    ("config", &["auth", "broker", "entry", "http", "inbox", "outbox", "routing"]),
     // The composition roots, of the gateway and of a service that embeds it, and who starts them.
     ("server", EVERYTHING),
     ("embed", EVERYTHING),
@@ -38,6 +46,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 
 const EVERYTHING: &[&str] = &[
     "auth",
+    "broker",
     "cli",
     "clock",
     "committer",
@@ -47,13 +56,17 @@ const EVERYTHING: &[&str] = &[
     "engine",
     "entry",
     "http",
+    "inbox",
     "layer",
     "marks",
+    "outbox",
     "problem",
+    "redis",
     "routing",
     "server",
     "storage",
     "telemetry",
+    "tls",
     "upstream",
 ];
 
@@ -308,9 +321,13 @@ fn the_three_databases_have_the_same_migrations() {
 }
 
 /// What the examples take from the environment.
-fn example_env() -> [(String, String); 2] {
-    [("STORE_PASSWORD", "password"), ("ONCEGATE_FINGERPRINT_SECRET", "0123456789abcdef0123456789abcdef")]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+fn example_env() -> [(String, String); 3] {
+    [
+        ("STORE_PASSWORD", "password"),
+        ("QUEUE_PASSWORD", "password"),
+        ("ONCEGATE_FINGERPRINT_SECRET", "0123456789abcdef0123456789abcdef"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
 fn assert_sound(name: &str, text: &str) {

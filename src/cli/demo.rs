@@ -7,7 +7,7 @@ use oncegate::demo::{self, DemoError, DemoOptions};
 use oncegate::telemetry;
 
 use super::Failure;
-use super::serve::{block_on, stop_signal};
+use super::serve::{StopSignals, block_on};
 
 #[derive(Debug, Args)]
 pub(super) struct Demo {
@@ -29,14 +29,13 @@ impl Demo {
     }
 
     async fn show(self) -> Result<(), Failure> {
-        let stopped = stop_signal()?;
+        let mut signals = StopSignals::listen()?;
         let options = DemoOptions { gateway: self.listen, upstream: self.upstream_listen };
         let demo = demo::Demo::start(options).await.map_err(failed)?;
         println!("\nA payments service that executes whatever it is sent, and Oncegate in front of it:\n");
-        tokio::pin!(stopped);
         tokio::select! {
             told = demo::tell(demo.gateway, |line| println!("{line}")) => told.map_err(failed)?,
-            () = &mut stopped => {
+            () = signals.next() => {
                 demo.stop().await;
                 return Ok(());
             }
@@ -46,7 +45,7 @@ impl Demo {
                 "\nTry it yourself, in another terminal:\n{}\nCtrl-C ends the demo.",
                 demo::invitation(demo.gateway)
             );
-            stopped.await;
+            signals.next().await;
         }
         demo.stop().await;
         Ok(())

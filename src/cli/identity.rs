@@ -6,7 +6,7 @@ use oncegate::entry::Namespace;
 use oncegate::server;
 
 use super::serve::block_on;
-use super::{Configured, Failure};
+use super::{Configured, Failure, failed};
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -74,8 +74,4 @@ impl Accept {
         println!("{}: accepted\n  {description}", self.namespace);
         Ok(())
     }
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Failed(error.to_string())
 }

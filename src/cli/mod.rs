@@ -1,8 +1,15 @@
 //! The command line.
 
+mod deliveries;
 mod demo;
+mod desk;
+mod desk_text;
+mod events;
+mod files;
 mod identity;
+mod reconcile;
 mod serve;
+mod trouble;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +22,8 @@ use oncegate::config::{self, Config, Finding, Severity};
 #[command(
     version,
     about,
-    after_help = "Exit codes: 0 done; 1 it could not be done; 2 the command line or the configuration is wrong."
+    after_help = "Exit codes: 0 done; 1 it could not be done; 2 the command line or the configuration is wrong; \
+                  3 done, but not for all that were named."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -35,6 +43,14 @@ enum Command {
     /// What gives requests their identity, as the database remembers it.
     #[command(subcommand)]
     Identity(identity::Identity),
+    /// What lies in the outbox, and what becomes of it.
+    #[command(subcommand)]
+    Events(events::Events),
+    /// What subscriptions have received, and what came of it.
+    #[command(subcommand)]
+    Deliveries(deliveries::Deliveries),
+    /// Compares what was published to a topic with what subscriptions made of it, and names what is missing.
+    Reconcile(reconcile::Reconcile),
 }
 
 /// Where the configuration is.
@@ -62,6 +78,8 @@ enum Failure {
     Failed(String),
     /// The configuration is wrong.
     Wrong(String),
+    /// It was done, but not for all that were named.
+    NotAll(String),
 }
 
 impl Configured {
@@ -93,6 +111,10 @@ impl Configured {
     }
 }
 
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
 fn line(finding: &Finding) -> String {
     let severity = match finding.severity {
         Severity::Error => "error",
@@ -109,16 +131,16 @@ pub(crate) fn main() -> ExitCode {
         Command::Check(configured) => configured.check(),
         Command::Migrate(configured) => configured.load().and_then(|config| serve::migrate(&config)),
         Command::Identity(identity) => identity.run(),
+        Command::Events(events) => events.run(),
+        Command::Deliveries(deliveries) => deliveries.run(),
+        Command::Reconcile(reconcile) => reconcile.run(),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Failed(text)) => {
-            eprintln!("oncegate: {text}");
-            ExitCode::from(1)
-        }
-        Err(Failure::Wrong(text)) => {
-            eprintln!("oncegate: {text}");
-            ExitCode::from(2)
-        }
-    }
+    let (text, code) = match done {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(text)) => (text, 1),
+        Err(Failure::Wrong(text)) => (text, 2),
+        Err(Failure::NotAll(text)) => (text, 3),
+    };
+    eprintln!("oncegate: {text}");
+    ExitCode::from(code)
 }

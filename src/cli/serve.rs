@@ -3,9 +3,9 @@
 use oncegate::config::Config;
 use oncegate::server::{self, Server};
 use oncegate::telemetry;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::Failure;
+use super::{Failure, files};
 
 /// A runtime for commands, with its failures in words.
 pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -16,29 +16,53 @@ pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
 /// Runs the gateway until it is told to stop.
 pub(super) fn run(config: &Config) -> Result<(), Failure> {
     telemetry::init();
+    files::raise_limit(config.server.max_connections.get());
     block_on(async {
         // Listened for before anything is begun, so that an early signal is not lost.
-        let stopped = stop_signal()?;
-        let server = Server::start(config).await.map_err(|error| Failure::Failed(error.to_string()))?;
+        let mut signals = StopSignals::listen()?;
+        let server = tokio::select! {
+            server = Server::start(config) => server.map_err(|error| Failure::Failed(error.to_string()))?,
+            () = signals.next() => return Ok(()),
+        };
         tracing::info!(address = %server.address(), "listening");
-        stopped.await;
+        signals.next().await;
         tracing::info!("finishing what is in flight");
-        server.stop().await;
-        Ok(())
+        tokio::select! {
+            () = server.stop() => Ok(()),
+            () = signals.interrupted() => {
+                Err(Failure::Failed("interrupted while stopping: what was in flight becomes unknown".to_owned()))
+            }
+        }
     })
 }
 
-/// Ready at SIGTERM or SIGINT.
-pub(super) fn stop_signal() -> Result<impl Future<Output = ()>, Failure> {
-    let listen =
-        |kind| signal(kind).map_err(|error| Failure::Failed(format!("signals can't be listened for: {error}")));
-    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-    Ok(async move {
+/// SIGTERM and SIGINT.
+pub(super) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// From now on none is lost.
+    pub(super) fn listen() -> Result<Self, Failure> {
+        let listen =
+            |kind| signal(kind).map_err(|error| Failure::Failed(format!("signals can't be listened for: {error}")));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// Ready at the next SIGINT: somebody at a terminal will not wait any longer. A SIGTERM that comes again says no
+    /// more than the first, and supervisors do send several.
+    async fn interrupted(&mut self) {
+        self.interrupt.recv().await;
+    }
+
+    /// Ready at the next one.
+    pub(super) async fn next(&mut self) {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
-    })
+    }
 }
 
 /// Brings the schema up to date.

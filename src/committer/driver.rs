@@ -2,14 +2,17 @@
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::queue::{CommitError, Flush, Job, Limits, Queue, Reply};
-use crate::clock::Timestamp;
+use super::job::Job;
+use super::queue::{CommitError, Flush, Limits, Queue, Reply, Submitted};
+use crate::clock::{self, Timestamp};
 use crate::engine::ledger::{Claim, Claimed, Guarded, Ledger, Release, StoreError, Transition};
 
 /// The front of the ledger: each call is written in a batch with whatever else is waiting, and gets its own
@@ -22,10 +25,28 @@ pub struct Committer {
 }
 
 struct Shared {
-    queue: Mutex<Queue<oneshot::Sender<Reply>>>,
+    queue: Mutex<Queue<Waiter>>,
     wake: Notify,
+    /// Says that a job of a locked entry is waiting.
+    wake_slow: Notify,
+    /// Says that those who were waited for are back.
+    gathered: Notify,
+    /// Writers that run; when the last one ends, nobody is left waiting.
+    running: AtomicUsize,
     ledger: Arc<dyn Ledger>,
 }
+
+/// Where a caller waits for its reply.
+type Waiter = oneshot::Sender<Reply>;
+
+/// A batch that was applied.
+struct Flushed {
+    jobs: usize,
+    took: Duration,
+}
+
+/// The timer's resolution: a shorter wait would take as long.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 impl fmt::Debug for Committer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,30 +58,70 @@ impl Committer {
     /// A committer in front of `ledger`. Nothing is written before a [`Self::run`] runs.
     #[must_use]
     pub fn new(ledger: Arc<dyn Ledger>, limits: Limits) -> Self {
-        Self { shared: Arc::new(Shared { queue: Mutex::new(Queue::new(limits)), wake: Notify::new(), ledger }) }
+        Self {
+            shared: Arc::new(Shared {
+                queue: Mutex::new(Queue::new(limits)),
+                wake: Notify::new(),
+                wake_slow: Notify::new(),
+                gathered: Notify::new(),
+                running: AtomicUsize::new(0),
+                ledger,
+            }),
+        }
     }
 
     /// One writer: applies one batch after the other until `stop` and nothing is left to write. More than
-    /// one may run; each holds one connection while it applies.
+    /// one may run; each holds one connection while it applies. Once the last one has ended, what is submitted is
+    /// refused.
+    ///
+    /// Beside it, on another connection, what waits for locked rows is applied one by one.
     pub async fn run(self, stop: CancellationToken) {
-        loop {
-            while self.step().await {}
-            tokio::select! {
-                () = self.shared.wake.notified() => {}
-                () = stop.cancelled() => break,
+        let _running = Running::new(&self.shared);
+        let batches = async {
+            loop {
+                while let Some(flushed) = self.step(Queue::next_flush).await {
+                    self.gather(flushed).await;
+                }
+                if stop.run_until_cancelled(self.shared.wake.notified()).await.is_none() {
+                    return;
+                }
             }
-        }
-        while self.step().await {}
+        };
+        let slow = async {
+            loop {
+                while self.step(Queue::next_slow).await.is_some() {}
+                if stop.run_until_cancelled(self.shared.wake_slow.notified()).await.is_none() {
+                    return;
+                }
+            }
+        };
+        tokio::join!(batches, slow);
+        while self.step(|queue| queue.next_flush().or_else(|| queue.next_slow())).await.is_some() {}
     }
 
-    /// Applies one batch and tells those who wait for it; `false` if there was nothing to write.
-    pub async fn step(&self) -> bool {
-        let Some(Flush { id, batch, delay }) = self.queue().next_flush() else { return false };
+    /// After a flush: waits a moment for those whom it has answered.
+    ///
+    /// Each of them comes back at once, with the outcome of what was claimed or with its next request. Begun with
+    /// the first of them, the next flush would leave the others to wait for one more. Where a flush takes less than
+    /// four times [`SHORTEST_WAIT`], that is cheaper than waiting.
+    async fn gather(&self, Flushed { jobs, took }: Flushed) {
+        let patience = took / 4;
+        if patience < SHORTEST_WAIT || !self.queue().expect(jobs) {
+            return;
+        }
+        // In vain is as well: who comes later starts the next flush.
+        drop(tokio::time::timeout(patience, self.shared.gathered.notified()).await);
+        self.queue().expect_nobody();
+    }
+
+    /// Applies one batch and tells those who wait for it; `None` if there was nothing to write.
+    async fn step(&self, next: impl FnOnce(&mut Queue<Waiter>) -> Option<Flush>) -> Option<Flushed> {
+        let Flush { id, batch, delay } = next(&mut self.queue())?;
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        metrics::histogram!("oncegate_flush_batch_size")
-            .record(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
+        let (jobs, begun) = (batch.len(), clock::now());
+        metrics::histogram!("oncegate_flush_batch_size").record(f64::from(u32::try_from(jobs).unwrap_or(u32::MAX)));
         // A writer that died of a bug would leave every later request waiting for ever. What a panic left behind
         // is not known, so the batch is tried again, as after an unclear commit.
         let applied = AssertUnwindSafe(self.shared.ledger.apply(&batch)).catch_unwind().await;
@@ -70,11 +131,17 @@ impl Committer {
         if let Err(error) = &result {
             tracing::warn!(%error, "batch was not applied");
         }
-        for (waiter, reply) in self.queue().finished(id, result) {
+        let told = self.queue().finished(id, result);
+        for (waiter, reply) in told {
             // A caller that has gone needs no reply.
             drop(waiter.send(reply));
         }
-        true
+        // What waits for this entry may be the other loop's from now on.
+        if self.queue().has_slow() {
+            self.shared.wake_slow.notify_one();
+        }
+        self.shared.wake.notify_one();
+        Some(Flushed { jobs, took: begun.elapsed() })
     }
 
     /// Claims an entry.
@@ -115,28 +182,53 @@ impl Committer {
 
     async fn submit(&self, job: Job) -> Reply {
         let (waiter, reply) = oneshot::channel();
-        if let Err((_, error)) = self.queue().submit(job, waiter) {
-            return Reply::Failed(error);
+        let submitted = self.queue().submit(job, waiter);
+        match submitted {
+            Err((_, error)) => return Reply::Failed(error),
+            Ok(Submitted::ToBeFlushed) => self.shared.wake.notify_one(),
+            Ok(Submitted::Last) => self.shared.gathered.notify_one(),
+            Ok(Submitted::AmongExpected) => {}
+            Ok(Submitted::Slow) => self.shared.wake_slow.notify_one(),
         }
-        self.shared.wake.notify_one();
         reply.await.unwrap_or_else(|_| Reply::Failed(CommitError::Unclear("the committer has stopped".to_owned())))
     }
 
-    fn queue(&self) -> std::sync::MutexGuard<'_, Queue<oneshot::Sender<Reply>>> {
+    fn queue(&self) -> std::sync::MutexGuard<'_, Queue<Waiter>> {
         self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A writer at work. Dropped, also because its task was cancelled, it leaves nobody waiting for ever.
+struct Running(Arc<Shared>);
+
+impl Running {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.running.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.0.running.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        let told = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner).close();
+        for (waiter, reply) in told {
+            drop(waiter.send(reply));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
+    use std::sync::atomic::AtomicBool;
 
     use bytes::Bytes;
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::engine::ledger::{Applied, Batch, DueLookup, Reaped, Released};
+    use crate::engine::ledger::{Applied, Batch, DueLookup, InProgress, Reaped, Released};
     use crate::entry::{Entry, EntryId, InstanceId, Nonce};
 
     /// Panics at the first batch, and applies every later one.
@@ -172,8 +264,9 @@ mod tests {
             &self,
             _: InstanceId,
             _: Duration,
+            _: Option<InProgress>,
             _: u32,
-        ) -> BoxFuture<'_, Result<Vec<(EntryId, Nonce)>, StoreError>> {
+        ) -> BoxFuture<'_, Result<Vec<InProgress>, StoreError>> {
             unreachable!("the committer only applies")
         }
 
@@ -182,15 +275,34 @@ mod tests {
         }
     }
 
+    async fn release(committer: &Committer) -> Result<(Guarded, Timestamp), CommitError> {
+        let release = Release { id: EntryId([1; 32]), nonce: Nonce([1; 16]), of: Released::FirstAttempt };
+        tokio::time::timeout(Duration::from_secs(10), committer.release(release)).await.expect("nobody answers")
+    }
+
     #[tokio::test]
     async fn a_store_that_panics_costs_a_try_and_not_the_writer() {
         let committer = Committer::new(Arc::new(Stumbling::default()), Limits::default());
         let stop = CancellationToken::new();
         let writer = tokio::spawn(committer.clone().run(stop.clone()));
-        let release = Release { id: EntryId([1; 32]), nonce: Nonce([1; 16]), of: Released::FirstAttempt };
-        let told = tokio::time::timeout(Duration::from_secs(10), committer.release(release)).await.unwrap();
-        assert_eq!(told, Ok((Guarded::Done, Timestamp(1))));
+        assert_eq!(release(&committer).await, Ok((Guarded::Done, Timestamp(1))));
         stop.cancel();
         writer.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_the_last_writer_is_refused_at_once() {
+        let committer = Committer::new(Arc::new(Stumbling::default()), Limits::default());
+        let stop = CancellationToken::new();
+        let [stopped, aborted] = [(); 2].map(|()| tokio::spawn(committer.clone().run(stop.child_token())));
+        assert_eq!(release(&committer).await, Ok((Guarded::Done, Timestamp(1))));
+        aborted.abort();
+        drop(aborted.await);
+        assert_eq!(release(&committer).await, Ok((Guarded::Done, Timestamp(1))), "one still writes");
+        stop.cancel();
+        stopped.await.unwrap();
+        for _ in 0..2 {
+            assert!(matches!(release(&committer).await, Err(CommitError::NotWritten(_))));
+        }
     }
 }

@@ -2,11 +2,18 @@
 //! durable commit carries many requests.
 //!
 //! `queue` decides, without I/O, what goes into which batch and what each failure means; `driver` moves
-//! batches between it and the ledger. There is no linger timer: an idle system flushes at once, and batches
-//! form by themselves while the previous flush is on its way.
+//! batches between it and the ledger. An idle system flushes at once, and batches form by themselves while the
+//! previous flush is on its way. Only where flushes are slow, a flush that follows another waits a moment for those
+//! whom that one has answered.
 
 mod driver;
+mod job;
+mod less;
 mod queue;
+mod slow;
+mod writers;
 
 pub use driver::Committer;
-pub use queue::{CommitError, Flush, FlushId, Job, Limits, Queue, Reply};
+pub use job::Job;
+pub use queue::{CommitError, Flush, FlushId, Limits, Queue, Reply, Submitted};
+pub use writers::Writers;

@@ -4,55 +4,27 @@
 //! |---|---|
 //! | applied | each job gets its own result |
 //! | conflict | the same batch again, then halves, then the job fails |
-//! | locked | halves, so that one locked row does not stall its neighbours; alone, a claim is Busy |
-//! | refused | halves; alone, a completion is kept without its answer, anything else fails |
+//! | locked | pieces; alone, a claim is Busy, and what comes for that entry waits for nobody and keeps nobody waiting |
+//! | refused | halves; alone, a completion is kept with less (see [`super::less`]), anything else fails |
 //! | not available | all its jobs fail: nothing was written |
 //! | commit unknown | the same batch again (it is idempotent by nonce), then its jobs fail as unclear |
+
+mod work;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::job::Job;
+use super::less::{self, Less};
+use super::slow::Slow;
 use crate::clock::Timestamp;
-use crate::engine::ledger::{Applied, Batch, Claim, Claimed, Guarded, Release, StoreError, To, Transition};
-use crate::entry::{Answer, EntryId};
-
-/// One thing to be written.
-#[derive(Debug, Clone)]
-pub enum Job {
-    /// A new entry.
-    Claim(Claim),
-    /// A guarded change.
-    Transition(Transition),
-    /// A guarded removal.
-    Release(Release),
-}
-
-impl Job {
-    fn id(&self) -> EntryId {
-        match self {
-            Self::Claim(claim) => claim.id,
-            Self::Transition(transition) => transition.id,
-            Self::Release(release) => release.id,
-        }
-    }
-
-    /// About how many bytes the job adds to a batch.
-    fn weight(&self) -> usize {
-        /// Keys, names, digests and numbers of a row.
-        const ROW: usize = 512;
-        match self {
-            Self::Claim(claim) => ROW + claim.context.as_ref().map_or(0, bytes::Bytes::len),
-            Self::Transition(Transition { to: To::Completed { answer: Answer::Response(response), .. }, .. }) => {
-                ROW + response.encoded_len()
-            }
-            Self::Transition(_) | Self::Release(_) => ROW,
-        }
-    }
-}
+use crate::engine::ledger::{Applied, Batch, Claimed, Guarded, StoreError};
+use crate::entry::EntryId;
+use work::Work;
 
 /// What became of a job.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Reply {
     /// A claim's result, with the database's time.
     Claimed(Claimed, Timestamp),
@@ -60,6 +32,19 @@ pub enum Reply {
     Guarded(Guarded, Timestamp),
     /// It was not written, or nobody knows.
     Failed(CommitError),
+}
+
+/// What a submitted job comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submitted {
+    /// It is to be flushed as soon as a writer is free.
+    ToBeFlushed,
+    /// A writer waits for more.
+    AmongExpected,
+    /// A writer has waited for it: no more are expected.
+    Last,
+    /// Its entry was found locked: it is to be flushed alone.
+    Slow,
 }
 
 /// Why a job has no result.
@@ -120,22 +105,24 @@ pub struct Queue<W> {
     under_way: HashMap<FlushId, Work<W>>,
     /// Entries of the batches under way or to be applied again: their next jobs wait.
     taken: HashSet<EntryId>,
+    /// Entries whose jobs are not for [`Self::next_flush`].
+    slow: Slow,
+    /// Jobs that a writer waits for, if one does.
+    expected: Option<usize>,
+    /// Whether nobody writes any more.
+    closed: bool,
     next_id: u64,
 }
 
-/// A batch with those who wait for it, in the batch's order: transitions, releases, claims.
-#[derive(Debug)]
-struct Work<W> {
-    batch: Arc<Batch>,
-    waiting: Vec<W>,
-    /// Times it was applied without a result.
-    tries: u32,
-    /// Whether an earlier try ended in an unclear commit: from then on "not available" is unclear too.
-    unclear: bool,
-}
+/// What is said once nobody writes any more.
+const CLOSED: &str = "this process has stopped writing";
 
 /// Times the same batch is tried before it is cut in halves, or given up.
 const TRIES: u32 = 5;
+
+/// Into how many pieces a batch is cut that met a locked row. Each piece that still has it waits for as long as the
+/// database lets it, so the row is to be found in few steps.
+const LOCKED_PIECES: usize = 8;
 
 /// What the n-th try waits for: long enough for the other side of a deadlock to finish.
 const RETRY_STEP: Duration = Duration::from_millis(20);
@@ -151,6 +138,9 @@ impl<W> Queue<W> {
             again: VecDeque::new(),
             under_way: HashMap::new(),
             taken: HashSet::new(),
+            slow: Slow::default(),
+            expected: None,
+            closed: false,
             next_id: 0,
         }
     }
@@ -158,26 +148,91 @@ impl<W> Queue<W> {
     /// Adds a job.
     ///
     /// # Errors
-    /// Gives `waiter` back with [`CommitError::Overloaded`] if too many claims wait.
-    pub fn submit(&mut self, job: Job, waiter: W) -> Result<(), (W, CommitError)> {
+    /// Gives `waiter` back with [`CommitError::Overloaded`] if too many claims wait, or with
+    /// [`CommitError::NotWritten`] once the queue is closed.
+    pub fn submit(&mut self, job: Job, waiter: W) -> Result<Submitted, (W, CommitError)> {
+        let is_slow = self.slow.contains(job.id());
         match job {
+            _ if self.closed => return Err((waiter, CommitError::NotWritten(CLOSED.to_owned()))),
             Job::Claim(_) if self.claims.len() >= self.limits.waiting_claims => {
                 return Err((waiter, CommitError::Overloaded));
             }
             Job::Claim(_) => self.claims.push_back((job, waiter)),
             Job::Transition(_) | Job::Release(_) => self.writes.push_back((job, waiter)),
         }
-        Ok(())
+        Ok(match self.expected {
+            _ if is_slow => Submitted::Slow,
+            None => Submitted::ToBeFlushed,
+            Some(expected) if self.waiting() >= expected => Submitted::Last,
+            Some(_) => Submitted::AmongExpected,
+        })
     }
 
-    /// The next batch to apply, if there is anything to write.
+    /// Notes that a writer waits until `jobs` are waiting; `false` if they do already, or a single one is not worth
+    /// a wait: nobody else may come.
+    pub fn expect(&mut self, jobs: usize) -> bool {
+        let jobs = jobs.min(self.limits.batch_jobs);
+        let worthwhile = jobs > 1 && self.waiting() < jobs && self.again.is_empty();
+        if worthwhile {
+            self.expected = Some(jobs);
+        }
+        worthwhile
+    }
+
+    /// Notes that no writer waits any longer.
+    pub fn expect_nobody(&mut self) {
+        self.expected = None;
+    }
+
+    /// Whether there is something for [`Self::next_slow`].
+    pub fn has_slow(&self) -> bool {
+        let is_slow = |(job, _): &(Job, W)| self.slow.contains(job.id()) && !self.taken.contains(&job.id());
+        self.again.iter().any(|work| work.slow)
+            || !self.slow.is_empty() && self.writes.iter().chain(&self.claims).any(is_slow)
+    }
+
+    fn waiting(&self) -> usize {
+        self.writes.len() + self.claims.len()
+    }
+
+    /// The next batch to apply, if there is anything to write but for what is slow.
     pub fn next_flush(&mut self) -> Option<Flush> {
-        let work = self.again.pop_front().or_else(|| self.gather())?;
+        let work = self.pop_again(false).or_else(|| self.gather())?;
+        Some(self.send(work))
+    }
+
+    /// The next job of an entry that was found locked, alone. To be applied beside the other batches, since it may wait
+    /// for as long as the database lets it.
+    pub fn next_slow(&mut self) -> Option<Flush> {
+        let work = self.pop_again(true).or_else(|| self.take_slow())?;
+        Some(self.send(work))
+    }
+
+    fn pop_again(&mut self, slow: bool) -> Option<Work<W>> {
+        let place = self.again.iter().position(|work| work.slow == slow)?;
+        self.again.remove(place)
+    }
+
+    fn take_slow(&mut self) -> Option<Work<W>> {
+        if self.slow.is_empty() {
+            return None;
+        }
+        for queue in [&mut self.writes, &mut self.claims] {
+            let is_next = |(job, _): &(Job, W)| self.slow.contains(job.id()) && !self.taken.contains(&job.id());
+            if let Some(found) = queue.iter().position(is_next).and_then(|place| queue.remove(place)) {
+                self.taken.insert(found.0.id());
+                return Some(Work { slow: true, ..Work::new(vec![found]) });
+            }
+        }
+        None
+    }
+
+    fn send(&mut self, work: Work<W>) -> Flush {
         let id = FlushId(self.next_id);
         self.next_id += 1;
         let flush = Flush { id, batch: Arc::clone(&work.batch), delay: RETRY_STEP * work.tries };
         self.under_way.insert(id, work);
-        Some(flush)
+        flush
     }
 
     /// Takes jobs in order of arrival, at most one per entry, until the batch is full.
@@ -194,7 +249,7 @@ impl<W> Queue<W> {
                     later.push_back((job, waiter));
                     break;
                 }
-                if !self.taken.insert(job.id()) {
+                if self.slow.contains(job.id()) || !self.taken.insert(job.id()) {
                     later.push_back((job, waiter));
                     continue;
                 }
@@ -218,14 +273,17 @@ impl<W> Queue<W> {
             Err(StoreError::CommitUnknown(text)) if work.tries >= TRIES => self.fail(work.unclear(), &text),
             Err(StoreError::CommitUnknown(_)) => self.retry(work.unclear()),
             Err(StoreError::Conflict(_)) if work.tries < TRIES => self.retry(work),
-            Err(StoreError::Conflict(text)) => self.halve(work, &text, Self::fail),
-            Err(StoreError::Locked(text)) => self.halve(work, &text, Self::busy),
-            Err(StoreError::Refused(text)) => self.halve(work, &text, Self::drop_answer),
+            Err(StoreError::Conflict(text)) => self.cut(work, 2, &text, Self::fail),
+            Err(StoreError::Locked(text)) => self.cut(work, LOCKED_PIECES, &text, Self::busy),
+            Err(StoreError::Refused(text)) => self.cut(work, 2, &text, Self::with_less),
         }
     }
 
     fn reply(&mut self, work: Work<W>, applied: Applied) -> Vec<(W, Reply)> {
         self.give_back(&work);
+        for id in work.ids() {
+            self.slow.remove(id);
+        }
         let now = applied.now;
         let guarded = applied.transitions.into_iter().chain(applied.releases).map(|done| Reply::Guarded(done, now));
         let claimed = applied.claims.into_iter().map(|claimed| Reply::Claimed(claimed, now));
@@ -247,27 +305,32 @@ impl<W> Queue<W> {
         Vec::new()
     }
 
-    /// Cuts the batch in two, each tried on its own; `alone` says what becomes of a single job.
-    fn halve(
+    /// Cuts the batch in pieces, each tried on its own; `alone` says what becomes of a single job.
+    fn cut(
         &mut self,
         work: Work<W>,
+        pieces: usize,
         text: &str,
         alone: impl FnOnce(&mut Self, Work<W>, &str) -> Vec<(W, Reply)>,
     ) -> Vec<(W, Reply)> {
         if work.waiting.len() <= 1 {
             return alone(self, work, text);
         }
-        let unclear = work.unclear;
-        let mut first = work.into_jobs();
-        let second = first.split_off(first.len() / 2);
-        for jobs in [first, second] {
-            self.again.push_back(Work { unclear, ..Work::new(jobs) });
+        let (unclear, size) = (work.unclear, work.waiting.len().div_ceil(pieces));
+        let mut rest = work.into_jobs();
+        while !rest.is_empty() {
+            let later = rest.split_off(size.min(rest.len()));
+            self.again.push_back(Work { unclear, ..Work::new(rest) });
+            rest = later;
         }
         Vec::new()
     }
 
     /// A claim of a locked row is told so; a guarded write is the caller's to try again.
     fn busy(&mut self, mut work: Work<W>, text: &str) -> Vec<(W, Reply)> {
+        for id in work.ids() {
+            self.slow.insert(id);
+        }
         if work.unclear || work.batch.claims.is_empty() {
             return self.fail(work, text);
         }
@@ -276,16 +339,14 @@ impl<W> Queue<W> {
         work.waiting.drain(..).map(|waiter| (waiter, Reply::Claimed(Claimed::Busy, Timestamp(0)))).collect()
     }
 
-    /// The outcome matters more than its answer: a completion that the store refuses is kept without it.
-    fn drop_answer(&mut self, mut work: Work<W>, text: &str) -> Vec<(W, Reply)> {
+    /// The outcome matters more than what is stored with it: a completion that the store refuses is tried again
+    /// with less.
+    fn with_less(&mut self, mut work: Work<W>, text: &str) -> Vec<(W, Reply)> {
         let batch = Arc::make_mut(&mut work.batch);
-        if let Some(Transition { to: To::Completed { answer, .. }, .. }) = batch.transitions.first_mut()
-            && let Answer::Response(response) = answer
-        {
-            *answer = Answer::StatusOnly(response.status.as_u16());
-            return self.retry(work);
+        match batch.transitions.first_mut().map(|transition| less::less(&mut transition.to)) {
+            Some(Less::Tryable) => self.retry(work),
+            Some(Less::Nothing) | None => self.fail(work, text),
         }
-        self.fail(work, text)
     }
 
     fn give_back(&mut self, work: &Work<W>) {
@@ -294,52 +355,26 @@ impl<W> Queue<W> {
         }
     }
 
+    /// Takes nothing more, and says who is told that nothing was written (or that nobody knows): nobody writes
+    /// any more.
+    pub fn close(&mut self) -> Vec<(W, Reply)> {
+        self.closed = true;
+        let waiting = self.writes.drain(..).chain(self.claims.drain(..)).map(|(_, waiter)| waiter);
+        let failed = Reply::Failed(CommitError::NotWritten(CLOSED.to_owned()));
+        let mut told: Vec<_> = waiting.map(|waiter| (waiter, failed.clone())).collect();
+        while let Some(work) = self.again.pop_front() {
+            told.extend(self.fail(work, CLOSED));
+        }
+        // Of a writer that was cancelled in the middle.
+        let cut: Vec<_> = self.under_way.drain().map(|(_, work)| work).collect();
+        told.extend(cut.into_iter().flat_map(|work| self.fail(work.unclear(), CLOSED)));
+        told
+    }
+
     /// Whether nothing waits and nothing is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.writes.is_empty() && self.claims.is_empty() && self.again.is_empty() && self.under_way.is_empty()
-    }
-}
-
-impl<W> Work<W> {
-    fn new(jobs: Vec<(Job, W)>) -> Self {
-        let mut batch = Batch::default();
-        let (mut transitions, mut releases, mut claims) = (Vec::new(), Vec::new(), Vec::new());
-        for (job, waiter) in jobs {
-            match job {
-                Job::Transition(transition) => {
-                    batch.transitions.push(transition);
-                    transitions.push(waiter);
-                }
-                Job::Release(release) => {
-                    batch.releases.push(release);
-                    releases.push(waiter);
-                }
-                Job::Claim(claim) => {
-                    batch.claims.push(claim);
-                    claims.push(waiter);
-                }
-            }
-        }
-        let waiting = transitions.into_iter().chain(releases).chain(claims).collect();
-        Self { batch: Arc::new(batch), waiting, tries: 0, unclear: false }
-    }
-
-    fn unclear(self) -> Self {
-        Self { unclear: true, ..self }
-    }
-
-    fn ids(&self) -> impl Iterator<Item = EntryId> + '_ {
-        let transitions = self.batch.transitions.iter().map(|transition| transition.id);
-        let releases = self.batch.releases.iter().map(|release| release.id);
-        transitions.chain(releases).chain(self.batch.claims.iter().map(|claim| claim.id))
-    }
-
-    fn into_jobs(self) -> Vec<(Job, W)> {
-        let Batch { transitions, releases, claims } = Arc::unwrap_or_clone(self.batch);
-        let transitions = transitions.into_iter().map(Job::Transition);
-        let jobs = transitions.chain(releases.into_iter().map(Job::Release)).chain(claims.into_iter().map(Job::Claim));
-        jobs.zip(self.waiting).collect()
     }
 }
 

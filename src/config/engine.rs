@@ -23,6 +23,9 @@ pub struct Engine {
     /// How long a call that timed out is still listened to: its late answer settles the entry. Default
     /// 60 s: what most proxies in between keep a silent connection.
     pub late_answer: Period,
+    /// The most calls that timed out and are listened to at a time. Default 1000: each holds its request, and a
+    /// connection to an upstream that hangs. What comes on top is Unknown, and its late answer is lost.
+    pub max_late_answers: NonZeroU32,
     /// How long a caller waits for a completion that can't be committed, before it gets the upstream's
     /// answer with `Oncegate-Recorded: false`. Default 5 s; the commit is tried on as long as the process
     /// lives.
@@ -45,6 +48,7 @@ impl Default for Engine {
             renew: Period::secs(5),
             margin: Period::secs(5),
             late_answer: Period::secs(60),
+            max_late_answers: super::at_least_one(1_000),
             record_wait: Period::secs(5),
             max_waiters: super::at_least_one(10_000),
             max_lookups: super::at_least_one(16),

@@ -9,15 +9,16 @@ use crate::auth::ScopeKind;
 impl Config {
     /// For each namespace, what gives its requests their identity: key sources, scope, and where the scope's
     /// owner comes from. Routes that share a namespace agree, else `check` has refused them.
+    ///
+    /// Subscriptions have namespaces of their own.
     #[must_use]
     pub fn identities(&self) -> BTreeMap<String, String> {
         let policies = self.routes.iter().filter_map(|route| Some((route, route.idempotency.as_ref()?)));
-        policies
-            .map(|(route, policy)| {
-                let namespace = route.namespace(policy).as_str().to_owned();
-                (namespace, describe(route, policy, &self.auth))
-            })
-            .collect()
+        let of_routes = policies.map(|(route, policy)| (route.namespace(policy), describe(route, policy, &self.auth)));
+        let subscriptions = self.subscriptions.iter();
+        let of_subscriptions = subscriptions.map(|subscription| (subscription.namespace(), subscription.identity()));
+        let all = of_routes.chain(of_subscriptions);
+        all.map(|(namespace, identity)| (namespace.as_str().to_owned(), identity)).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! `lookup` of a policy: how the upstream is asked what became of a request.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 
@@ -13,7 +14,7 @@ use crate::routing;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lookup {
-    /// What is asked: `GET /path/{key}`.
+    /// What is asked: `GET /path/{key}`, or with `{forwarded_key}`, `{tenant}`, `{subject}`.
     pub request: LookupRequest,
     /// Fields sent along, such as `authorization`. Default none.
     #[serde(default)]
@@ -66,28 +67,69 @@ impl Default for CompletedWhen {
     }
 }
 
-/// The target of a lookup: a path and query with the key's place in it.
+/// The target of a lookup: a path and query with places for what names the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupRequest {
-    before: Box<str>,
-    after: Box<str>,
+    parts: Box<[Part]>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(Box<str>),
+    Value(Asked),
+}
+
+/// What names a request to the upstream that is asked about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// `{key}`: the key as its source has it, such as an order number.
+    Key,
+    /// `{forwarded_key}`: the `Idempotency-Key` that the upstream was sent. No two callers' are equal.
+    ForwardedKey,
+    /// `{tenant}`: whose key it is, where the scope has a tenant.
+    Tenant,
+    /// `{subject}`: whose key it is, where the scope has a subject.
+    Subject,
+}
+
+impl Asked {
+    const ALL: [(&str, Self); 4] = [
+        ("{key}", Self::Key),
+        ("{forwarded_key}", Self::ForwardedKey),
+        ("{tenant}", Self::Tenant),
+        ("{subject}", Self::Subject),
+    ];
 }
 
 /// Why a text is no lookup request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("write GET, a path and {{key}} in it once, such as \"GET /v1/payments/by-order/{{key}}\"")]
+#[error(
+    "write GET and a path that has {{key}} or {{forwarded_key}} in it, and {{tenant}} and {{subject}} where keys have owners; each once, such as \"GET /v1/payments/by-order/{{key}}\""
+)]
 pub struct LookupRequestError;
 
 impl LookupRequest {
-    /// The path and query to GET for `key`, which is encoded so that it stays one segment or value.
-    ///
-    /// `None` for a key that some servers would take for more than a segment (`..`, `a/b` in the path):
-    /// clients choose keys, and such a one could have another resource asked, whose 200 would settle.
+    /// Whether it says `what`.
     #[must_use]
-    pub fn target(&self, key: &str) -> Option<String> {
+    pub fn says(&self, what: Asked) -> bool {
+        self.parts.contains(&Part::Value(what))
+    }
+
+    /// The path and query to GET, with the values that `of` gives, each encoded so that it stays one segment or value.
+    ///
+    /// `None` where there is no such value, or one that some servers would take for more than a segment (`..`, `a/b`
+    /// in the path): clients choose keys, and such a one could have another resource asked, whose 200 would settle.
+    #[must_use]
+    pub fn target<'v>(&self, of: impl Fn(Asked) -> Option<Cow<'v, str>>) -> Option<String> {
         use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
         const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-        let target = format!("{}{}{}", self.before, utf8_percent_encode(key, PLAIN), self.after);
+        let mut target = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => target.push_str(text),
+                Part::Value(what) => target.extend(utf8_percent_encode(&of(*what)?, PLAIN)),
+            }
+        }
         let path = target.split('?').next().unwrap_or_default();
         routing::check(path).is_ok().then_some(target)
     }
@@ -97,14 +139,33 @@ impl FromStr for LookupRequest {
     type Err = LookupRequestError;
 
     fn from_str(text: &str) -> Result<Self, LookupRequestError> {
-        let target = text.strip_prefix("GET ").ok_or(LookupRequestError)?;
-        let (before, after) = target.split_once("{key}").ok_or(LookupRequestError)?;
-        let rest = [before, after].concat();
-        let valid = target.starts_with('/') && rest.parse::<http::uri::PathAndQuery>().is_ok();
-        if !valid || rest.contains(['{', '}', '#', ' ']) {
-            return Err(LookupRequestError);
+        let mut rest = text.strip_prefix("GET ").filter(|target| target.starts_with('/')).ok_or(LookupRequestError)?;
+        let mut parts = Vec::new();
+        while let Some(open) = rest.find('{') {
+            let (before, from) = rest.split_at(open);
+            let known = Asked::ALL.iter().find(|(name, _)| from.starts_with(name)).ok_or(LookupRequestError)?;
+            let value = Part::Value(known.1);
+            if parts.contains(&value) {
+                return Err(LookupRequestError);
+            }
+            parts.extend([Part::Text(before.into()), value]);
+            rest = &from[known.0.len()..];
         }
-        Ok(Self { before: before.into(), after: after.into() })
+        parts.push(Part::Text(rest.into()));
+        let request = Self { parts: parts.into() };
+        let texts: String = request.parts.iter().filter_map(Part::text).collect();
+        let is_valid = texts.parse::<http::uri::PathAndQuery>().is_ok() && !texts.contains(['{', '}', '#', ' ']);
+        let names_a_request = request.says(Asked::Key) || request.says(Asked::ForwardedKey);
+        (is_valid && names_a_request).then_some(request).ok_or(LookupRequestError)
+    }
+}
+
+impl Part {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Value(_) => None,
+        }
     }
 }
 
@@ -130,27 +191,39 @@ fn timeout() -> Period {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_key_stays_inside_its_segment_or_value() {
-        let request: LookupRequest = "GET /payments/{key}/state".parse().unwrap();
-        assert_eq!(request.target("b?c#d e%").unwrap(), "/payments/b%3Fc%23d%20e%25/state");
-        for key in ["..", ".", "a/b", "a\\b", "..;x", ""] {
-            assert_eq!(request.target(key), None, "{key}");
-        }
-        let request: LookupRequest = "GET /payments?order={key}".parse().unwrap();
-        assert_eq!(request.target("1&x=2/..").unwrap(), "/payments?order=1%26x%3D2%2F..");
+    fn target(request: &str, key: &str) -> Option<String> {
+        request.parse::<LookupRequest>().unwrap().target(|what| match what {
+            Asked::Key => Some(key.into()),
+            Asked::ForwardedKey => Some("f0".into()),
+            Asked::Tenant => Some("acme/1".into()),
+            Asked::Subject => None,
+        })
     }
 
     #[test]
-    fn a_lookup_is_a_get_with_one_key() {
+    fn a_value_stays_inside_its_segment_or_value() {
+        assert_eq!(target("GET /payments/{key}/state", "b?c#d e%").unwrap(), "/payments/b%3Fc%23d%20e%25/state");
+        for key in ["..", ".", "a/b", "a\\b", "..;x", ""] {
+            assert_eq!(target("GET /payments/{key}/state", key), None, "{key}");
+        }
+        assert_eq!(target("GET /payments?order={key}", "1&x=2/..").unwrap(), "/payments?order=1%26x%3D2%2F..");
+        assert_eq!(target("GET /of/{forwarded_key}?tenant={tenant}", "").unwrap(), "/of/f0?tenant=acme%2F1");
+        assert_eq!(target("GET /of/{key}?subject={subject}", "1"), None, "nobody's");
+    }
+
+    #[test]
+    fn a_lookup_is_a_get_that_names_a_request() {
         for text in [
             "POST /p/{key}",
             "/p/{key}",
             "GET /p",
             "GET p/{key}",
+            "GET {key}/p",
             "GET /{key}/{key}",
             "GET /{id}/{key}",
+            "GET /{tenant}",
             "GET /a b{key}",
+            "GET /{key}}",
         ] {
             assert_eq!(text.parse::<LookupRequest>(), Err(LookupRequestError), "{text}");
         }

@@ -10,7 +10,7 @@ use super::value::{ByteSize, Period, Secret, ServiceUrl};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Marks {
-    /// `memory:`, `redis://…`, `rediss://…`, `redis+sentinel://…` or `redis+cluster://…`. Default
+    /// `memory:`, `redis://…`, `redis+sentinel://…` or `redis+cluster://…`, with `rediss` for TLS. Default
     /// `memory:`: enough for one gateway; several tell each other through Redis.
     pub url: ServiceUrl,
     /// The password of the URL. Default none.

@@ -10,10 +10,12 @@
 mod auth;
 mod cache;
 mod check;
+mod cors;
 mod document;
 mod engine;
 mod env;
 mod error;
+mod event;
 #[cfg(test)]
 mod example;
 mod identity;
@@ -21,10 +23,12 @@ mod lookup;
 mod marks;
 mod not_built;
 mod policy;
+mod queue;
 mod route;
 mod secrets;
 mod server;
 mod store;
+mod subscription;
 mod upstream;
 mod value;
 
@@ -36,20 +40,27 @@ use serde::Deserialize;
 pub use auth::{Auth, AuthMode, HeaderAuth};
 pub use cache::Cache;
 pub use check::{Finding, Severity, check};
+pub use cors::Cors;
 pub use engine::Engine;
 pub use env::process_env;
 pub use error::ConfigError;
-pub use lookup::{Absent, CompletedWhen, Lookup, LookupRequest, LookupRequestError};
+pub use event::{Event, When};
+pub use lookup::{Absent, Asked, CompletedWhen, Lookup, LookupRequest, LookupRequestError};
 pub use marks::Marks;
 pub use policy::{FingerprintRules, OnUnknown, Outcomes, Policy, Tombstone};
+pub use queue::{
+    Kafka, Nats, Queue, Rabbitmq, RabbitmqBinding, RabbitmqQueues, RabbitmqTopology, Redis, SaslMechanism,
+};
 pub use route::Route;
 pub use secrets::Secrets;
 pub use server::{Server, ServerTls, StatusEndpoint};
 pub use store::Store;
+pub use subscription::{AfterGap, Backoff, Gap, HandlerTls, MessageFingerprint, OneSource, Subscription};
 pub use upstream::{Upstream, UpstreamTls};
 pub use value::{
-    ByteSize, ByteSizeError, FieldName, FieldNameError, FieldValue, Listen, ListenError, Name, NameError, Origin,
-    OriginError, Period, PeriodError, Secret, ServiceUrl, ServiceUrlError, StatusMatch, Statuses,
+    ByteSize, ByteSizeError, FieldName, FieldNameError, FieldValue, HttpUrl, HttpUrlError, Listen, ListenError, Name,
+    NameError, Origin, OriginError, Period, PeriodError, QueueUrl, QueueUrlError, Secret, ServiceUrl, ServiceUrlError,
+    StatusMatch, Statuses,
 };
 
 /// The whole configuration, its secrets read.
@@ -70,6 +81,12 @@ pub struct Config {
     /// Leases, rescue and clearing away.
     #[serde(default)]
     pub engine: Engine,
+    /// Where events go that name no other queue.
+    #[serde(default)]
+    pub queue: Queue,
+    /// Other queues. Default none.
+    #[serde(default)]
+    pub queues: Vec<Queue>,
     /// Who the caller is.
     #[serde(default)]
     pub auth: Auth,
@@ -82,6 +99,9 @@ pub struct Config {
     /// Which requests go where. Default none.
     #[serde(default)]
     pub routes: Vec<Route>,
+    /// Which messages are delivered where. Default none.
+    #[serde(default)]
+    pub subscriptions: Vec<Subscription>,
 }
 
 impl Config {
@@ -123,6 +143,17 @@ impl Config {
         not_built::refuse(&mut document)?;
         value::resolve(&mut document, &env)?;
         document.deserialize()
+    }
+
+    /// All queues, the one called `default` first.
+    pub fn all_queues(&self) -> impl Iterator<Item = &Queue> {
+        std::iter::once(&self.queue).chain(&self.queues)
+    }
+
+    /// The queue called `name`.
+    #[must_use]
+    pub fn queue(&self, name: &Name) -> Option<&Queue> {
+        self.all_queues().find(|queue| queue.name == *name)
     }
 
     /// The upstream called `name`.

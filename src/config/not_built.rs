@@ -30,11 +30,7 @@ const NOT_BUILT: &[NotBuilt] = &[
     NotBuilt { key: "server.docs", refused: AllBut(&["\"off\""]), instead: "\"off\" is" },
     NotBuilt { key: "secrets.token", refused: AllBut(&["[]"]), instead: "leave it out" },
     NotBuilt { key: "secrets.encryption", refused: AllBut(&["[]"]), instead: "leave it out" },
-    NotBuilt { key: "queue", refused: AllBut(&["{}", "{ url = \"embedded:\" }"]), instead: "leave it out" },
-    NotBuilt { key: "queues", refused: AllBut(&["[]"]), instead: "leave it out" },
-    NotBuilt { key: "subscriptions", refused: AllBut(&["[]"]), instead: "leave it out" },
     NotBuilt { key: "routes.*.required_scopes", refused: AllBut(&["[]"]), instead: "leave it out" },
-    NotBuilt { key: "routes.*.events", refused: AllBut(&["[]"]), instead: "leave it out" },
     NotBuilt { key: "routes.*.idempotency.token", refused: AllBut(&["\"off\""]), instead: "\"off\" is" },
 ];
 
@@ -95,11 +91,7 @@ mod tests {
             ("server.docs", "server.docs = \"public\"".to_owned()),
             ("secrets.token", "secrets.token = [\"env:X\"]".to_owned()),
             ("secrets.encryption", "secrets.encryption = [\"env:X\"]".to_owned()),
-            ("queue", "queue.url = \"amqp://x\"".to_owned()),
-            ("queues", "queues = [{ name = \"x\" }]".to_owned()),
-            ("subscriptions", "[[subscriptions]]\nname = \"x\"".to_owned()),
             ("routes.pay.required_scopes", format!("{route}required_scopes = [\"a\"]")),
-            ("routes.pay.events", format!("{route}[[routes.events]]\nname = \"x\"")),
             ("routes.pay.idempotency.token", format!("{route}idempotency = {{ token = \"required\" }}")),
         ];
         assert_eq!(table.len(), NOT_BUILT.len(), "every line of the list is tried");
@@ -112,7 +104,7 @@ mod tests {
 
     #[test]
     fn their_harmless_spellings_pass_and_leave_the_tree() {
-        let text = "auth.mode = \"header\"\nserver.docs = \"off\"\nsecrets.token = []\nqueue.url = \"embedded:\"";
+        let text = "auth.mode = \"header\"\nserver.docs = \"off\"\nsecrets.token = []";
         let mut document = Document::parse("test.toml", text).unwrap();
         refuse(&mut document).unwrap();
         let left: toml::Table = document.deserialize().unwrap();

@@ -78,11 +78,7 @@ impl Policy {
     /// from a business number.
     #[must_use]
     pub fn tombstone_of(&self, business: bool) -> Option<Duration> {
-        match (self.tombstone, business) {
-            (Some(Tombstone::Forever), _) | (None, true) => None,
-            (Some(Tombstone::For(period)), _) => Some(period.get()),
-            (None, false) => Some(Period::days(30).get()),
-        }
+        Tombstone::resolve(self.tombstone, business)
     }
 }
 
@@ -106,6 +102,17 @@ pub enum Tombstone {
     For(Period),
     /// Always.
     Forever,
+}
+
+impl Tombstone {
+    /// How long a key is remembered after its response, by what is configured; `None` is for ever.
+    pub(super) fn resolve(configured: Option<Self>, business: bool) -> Option<Duration> {
+        match (configured, business) {
+            (Some(Self::Forever), _) | (None, true) => None,
+            (Some(Self::For(period)), _) => Some(period.get()),
+            (None, false) => Some(Period::days(30).get()),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Tombstone {

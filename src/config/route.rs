@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use super::auth::Auth;
+use super::event::Event;
 use super::policy::Policy;
 use super::value::{Name, from_text};
 use crate::auth::ScopeKind;
@@ -23,6 +24,9 @@ pub struct Route {
     /// What makes its requests safe to send twice. Default none: they pass through.
     #[serde(default)]
     pub idempotency: Option<Policy>,
+    /// What is announced of its completed requests. Default nothing.
+    #[serde(default)]
+    pub events: Vec<Event>,
 }
 
 impl Route {

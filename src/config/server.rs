@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::cors::Cors;
 use super::value::{ByteSize, Listen, Origin, Period};
 
 /// `[server]`.
@@ -16,6 +17,9 @@ pub struct Server {
     pub listen: Listen,
     /// Where operators are answered. Default none: no admin endpoints.
     pub admin_listen: Option<Listen>,
+    /// Threads that serve connections, each with connections to upstreams of its own. Default none: as many as the
+    /// machine has cores.
+    pub workers: Option<NonZeroU32>,
     /// The largest request body on a route with a policy, counted in bytes received. Default 1 MiB: such
     /// bodies are held in memory, and payments are small.
     pub body_limit: ByteSize,
@@ -36,6 +40,9 @@ pub struct Server {
     /// The most requests at a time on one HTTP/2 connection. Default 250: a load balancer needs no second
     /// connection, a hostile client gets no thousands.
     pub max_streams: NonZeroU32,
+    /// How long a gateway that is told to stop still takes requests while `/readyz` says that it drains, so that a
+    /// load balancer stops sending first. A part of the drain time-out. Default 0 s.
+    pub drain_delay: Period,
     /// How long a stopping gateway finishes what is in progress. Default 30 s, the grace period of
     /// Kubernetes.
     pub drain_timeout: Period,
@@ -45,6 +52,8 @@ pub struct Server {
     pub public_url: Option<Origin>,
     /// Who may ask for the state of a request. Default "authenticated".
     pub status_endpoint: StatusEndpoint,
+    /// Browsers of other origins. Default none.
+    pub cors: Option<Cors>,
     /// The gateway's certificate. Default none: plain HTTP, for a load balancer that ends TLS.
     pub tls: Option<ServerTls>,
 }
@@ -83,6 +92,7 @@ impl Default for Server {
         Self {
             listen: Listen::loopback(8080),
             admin_listen: None,
+            workers: None,
             body_limit: ByteSize::mib(1),
             body_timeout: Period::secs(30),
             body_idle_timeout: Period::secs(10),
@@ -91,10 +101,12 @@ impl Default for Server {
             header_timeout: Period::secs(30),
             max_connections: super::at_least_one(10_000),
             max_streams: super::at_least_one(250),
+            drain_delay: Period::secs(0),
             drain_timeout: Period::secs(30),
             prefix: String::new(),
             public_url: None,
             status_endpoint: StatusEndpoint::Authenticated,
+            cors: None,
             tls: None,
         }
     }

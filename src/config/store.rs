@@ -22,6 +22,10 @@ pub struct Store {
     /// Connections that read. Default 4: replays come from the cache or the mark, so reads are few.
     #[serde(default = "readers")]
     pub readers: NonZeroU32,
+    /// How long a starting gateway waits for a database that can't be reached. Default 60 s: started together,
+    /// the database may need longer.
+    #[serde(default = "start_timeout")]
+    pub start_timeout: Period,
     /// How long a call may wait for a connection. Default 2 s: then the client is told 503 and retries.
     #[serde(default = "acquire_timeout")]
     pub acquire_timeout: Period,
@@ -56,6 +60,10 @@ fn writers() -> NonZeroU32 {
 
 fn readers() -> NonZeroU32 {
     super::at_least_one(4)
+}
+
+fn start_timeout() -> Period {
+    Period::secs(60)
 }
 
 fn acquire_timeout() -> Period {

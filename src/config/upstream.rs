@@ -26,8 +26,8 @@ pub struct Upstream {
     /// (Node.js, uvicorn) close theirs, since a request sent into a closing connection is Unknown.
     #[serde(default = "idle_timeout")]
     pub idle_timeout: Period,
-    /// The most idle connections per URL. Default 256: a burst keeps its
-    /// connections for the next one.
+    /// The most idle connections per URL and worker. Default 256: a burst keeps its connections for the
+    /// next one.
     #[serde(default = "max_idle")]
     pub max_idle: NonZeroU32,
     /// HTTP/2 without asking first (prior knowledge). Default false: HTTP/1.1.

@@ -1,6 +1,8 @@
 //! `oncegate demo`: a gateway with an embedded store in a temporary directory, in front of a payments
 //! service that can be told to be slow, to fail and to hang; all in one process, with nothing to install.
 
+mod consumer;
+mod points;
 mod story;
 mod upstream;
 
@@ -9,13 +11,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use consumer::Arrived;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, ConfigError};
 use crate::http::drain::Drained;
 use crate::http::listener::{Listener, ListenerOptions};
-use crate::server::{ServeError, Server};
+use crate::http::workers::Dealer;
+use crate::outbox::lane::DEFAULT_QUEUE;
+use crate::server::{ServeError, Server, open_store};
 
 pub use story::{invitation, tell};
 
@@ -59,6 +64,7 @@ pub struct Demo {
     server: Server,
     upstream: JoinHandle<Drained>,
     stop_upstream: CancellationToken,
+    consumer: JoinHandle<()>,
     directory: PathBuf,
 }
 
@@ -73,22 +79,27 @@ impl Demo {
         let listener = Listener::bind(options.upstream, unhurried).await;
         let listener = listener.map_err(|error| DemoError::Upstream(options.upstream, error))?;
         let address = listener.local_addr().map_err(|error| DemoError::Upstream(options.upstream, error))?;
-        let stop_upstream = CancellationToken::new();
-        let serving = listener.serve(upstream::app(), stop_upstream.clone());
+        let (stop_upstream, arrived) = (CancellationToken::new(), Arrived::default());
+        let serving = listener.serve(upstream::app(arrived.clone()), Dealer::here(), stop_upstream.clone());
         let upstream = tokio::spawn(serving);
         let directory = std::env::temp_dir().join(format!("oncegate-demo-{:016x}", rand::random::<u64>()));
         std::fs::create_dir(&directory).map_err(DemoError::Directory)?;
-        let server = match Server::start(&config(options.gateway, address, &directory)?).await {
+        let config = config(options.gateway, address, &directory)?;
+        let server = match Server::start(&config).await {
             Ok(server) => server,
             Err(ServeError::Bind { address, error }) => return Err(DemoError::Gateway(address, error)),
             Err(error) => return Err(DemoError::Serve(error)),
         };
-        Ok(Self { gateway: server.address(), server, upstream, stop_upstream, directory })
+        // As any consumer would, on a connection of its own.
+        let queue = open_store(&config).await.map_err(DemoError::Serve)?;
+        let consumer = tokio::spawn(async move { arrived.follow(queue, DEFAULT_QUEUE).await });
+        Ok(Self { gateway: server.address(), server, upstream, stop_upstream, consumer, directory })
     }
 
     /// Stops both and removes the temporary directory.
     pub async fn stop(self) {
         self.server.stop().await;
+        self.consumer.abort();
         self.stop_upstream.cancel();
         if let Err(error) = self.upstream.await {
             tracing::error!(%error, "demo upstream ended badly");
@@ -126,6 +137,20 @@ fn config(gateway: SocketAddr, upstream: SocketAddr, directory: &std::path::Path
         completed_when = {{ status = "2xx", equals = {{ "/status" = "paid" }} }}
         absent = "not_executed"
         after = "10s"
+        [[routes.events]]
+        name = "paid"
+        type = "com.example.payment.paid"
+        when = {{ status = "2xx" }}
+        topic = "payments"
+        key = "body:/order_no"
+        data = "response"
+        [[subscriptions]]
+        name = "award-points"
+        topic = "payments"
+        key = ["body:/order_no"]
+        deliver = "http://{upstream}/v1/points"
+        on_unknown = "forward"
+        backoff = {{ first = "200ms", max = "1s" }}
         [[routes]]
         name = "reads"
         match = "GET /v1/*"

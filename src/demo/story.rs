@@ -25,22 +25,34 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// If a request is not answered.
 pub async fn tell(gateway: SocketAddr, mut print: impl FnMut(&str)) -> Result<(), DemoError> {
     let shop = Shop { gateway, client: Client::builder(TokioExecutor::new()).build_http() };
-    let mut line = |what: &str, seen: &str, executed: &str| print(&format!("  {what:<36} {seen:<36} {executed}"));
+    let line = |print: &mut dyn FnMut(&str), what: &str, seen: &str, executed: &str| {
+        print(&format!("  {what:<36} {seen:<36} {executed}"))
+    };
 
     let first = shop.pay(1001, 250, "well").await?;
-    line("pay order 1001", &first.seen(), &shop.executed(1001).await?);
+    line(&mut print, "pay order 1001", &first.seen(), &shop.executed(1001).await?);
     let again = shop.pay(1001, 250, "well").await?;
-    line("pay order 1001 again", &again.seen(), &shop.executed(1001).await?);
+    line(&mut print, "pay order 1001 again", &again.seen(), &shop.executed(1001).await?);
     let storm = shop.storm(1002, 10).await?;
-    line("pay order 1002 ten times at once", &storm, &shop.executed(1002).await?);
+    line(&mut print, "pay order 1002 ten times at once", &storm, &shop.executed(1002).await?);
     let other = shop.pay(1001, 999, "well").await?;
-    line("order 1001 with another amount", &other.seen(), &shop.executed(1001).await?);
+    line(&mut print, "order 1001 with another amount", &other.seen(), &shop.executed(1001).await?);
     let hung = shop.pay(1003, 250, "hang").await?;
-    line("pay order 1003, the upstream hangs", &hung.seen(), &shop.executed(1003).await?);
+    line(&mut print, "pay order 1003, the upstream hangs", &hung.seen(), &shop.executed(1003).await?);
     let held = shop.pay(1003, 250, "hang").await?;
-    line("pay order 1003 again at once", &held.seen(), &shop.executed(1003).await?);
+    line(&mut print, "pay order 1003 again at once", &held.seen(), &shop.executed(1003).await?);
     let settled = shop.pay_until_told(1003, 250, "hang").await?;
-    line("... and once a lookup has settled it", &settled.seen(), &shop.executed(1003).await?);
+    line(&mut print, "... and once a lookup has settled it", &settled.seen(), &shop.executed(1003).await?);
+    print("\n  What was announced, each payment once:");
+    for event in shop.lines("/v1/events", 3, |_| true).await? {
+        print(&format!("  {event}"));
+    }
+    print(
+        "\n  What a subscription made of it. Its consumer crashes each time after it has granted the points, before it answers:",
+    );
+    for order in shop.lines("/v1/points", 3, |line| !line.contains("called: 1,")).await? {
+        print(&format!("  {order}"));
+    }
     Ok(())
 }
 
@@ -75,6 +87,14 @@ pub fn invitation(gateway: SocketAddr) -> String {
     say(
         "an upstream that fails: 500; again: 409 until a lookup made 10 s later says that nothing was executed; then it is paid",
         &[pay(2004, 250, ",\"behave\":\"fail\""), executed(2004)],
+    );
+    say(
+        "the events that the demo's consumer got from the queue, each payment once",
+        &[format!("curl http://{gateway}/v1/events")],
+    );
+    say(
+        "the points that a subscription brought: its consumer crashes after it has granted them, is called again with the same key, and grants them once",
+        &[format!("curl http://{gateway}/v1/points")],
     );
     say(
         "what the gateway knows of a request",
@@ -143,12 +163,26 @@ impl Shop {
         }
     }
 
+    /// The lines of a consumer, once it has so many, and each is `done`.
+    async fn lines(&self, path: &str, count: usize, done: impl Fn(&str) -> bool) -> Result<Vec<String>, DemoError> {
+        let until: Instant = clock::now() + PATIENCE;
+        loop {
+            let lines: Vec<String> = self.read(path).await?.lines().map(str::to_owned).collect();
+            if (lines.len() >= count && lines.iter().all(|line| done(line))) || clock::now() > until {
+                return Ok(lines);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     async fn executed(&self, order_no: u32) -> Result<String, DemoError> {
-        let request = Request::get(format!("http://{}/v1/executed/{order_no}", self.gateway))
-            .body(Body::empty())
-            .map_err(story)?;
+        Ok(self.read(&format!("/v1/executed/{order_no}")).await?.trim().to_owned())
+    }
+
+    async fn read(&self, path: &str) -> Result<String, DemoError> {
+        let request = Request::get(format!("http://{}{path}", self.gateway)).body(Body::empty()).map_err(story)?;
         let body = self.client.request(request).await.map_err(story)?.into_body().collect().await.map_err(story)?;
-        Ok(String::from_utf8_lossy(&body.to_bytes()).trim().to_owned())
+        Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
     }
 }
 

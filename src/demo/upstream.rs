@@ -13,6 +13,8 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::consumer::Arrived;
+use super::points;
 use crate::clock::{self, Instant};
 
 /// How long a slow payment takes: long enough for ten more requests to arrive meanwhile.
@@ -70,12 +72,15 @@ impl Books {
 }
 
 /// The service.
-pub(super) fn app() -> Router {
+pub(super) fn app(arrived: Arrived) -> Router {
+    let events = async move || arrived.lines().iter().fold(String::new(), |text, line| text + line + "\n");
     Router::new()
+        .route("/v1/events", get(events))
         .route("/v1/payments", post(pay))
         .route("/v1/payments/by-order/{order_no}", get(by_order))
         .route("/v1/executed/{order_no}", get(executed))
         .with_state(Books::default())
+        .merge(points::app())
 }
 
 async fn pay(State(books): State<Books>, Json(payment): Json<Payment>) -> Response {

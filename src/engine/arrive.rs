@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use super::Engine;
 use super::execute::{Attempt, Executed, Execution, Told};
 use super::flights::{Flight, Joined};
 use super::policy::{KeyKind, Policy};
+use super::waiters::{Seat, Waiters};
 use crate::clock::{self, Instant, Timestamp};
 use crate::entry::fingerprint::{Comparison, Fingerprint, Meaning};
 use crate::entry::{Admission, Entry, EntryId, Identity, ResolvedKey, Scope, StoredResponse, admit};
+use crate::outbox::seed::Seed;
 
 /// A request with a key.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub struct Arrival {
     pub fingerprint: Fingerprint,
     /// Where the key came from.
     pub kind: KeyKind,
+    /// What its events will need of it. Empty where nothing is announced.
+    pub seed: Arc<Seed>,
     /// What the route wants.
     pub policy: Arc<Policy>,
     /// How long to wait for another request of the same key; zero: not at all.
@@ -137,7 +141,9 @@ impl Engine {
             match self.flights.join(arrival.id, &arrival.fingerprint) {
                 Joined::Following(flight) => {
                     let verdict = self.about_flight(&arrival, &flight);
-                    if !(matches!(verdict, Verdict::InProgress { .. }) && waiting.for_landing(self, &flight).await) {
+                    if !(matches!(verdict, Verdict::InProgress { .. })
+                        && waiting.for_landing(&self.waiters, &flight).await)
+                    {
                         return Arrived::Told(verdict);
                     }
                 }
@@ -150,7 +156,7 @@ impl Engine {
                         Ok(Told::Arrived(arrived)) => return arrived,
                         Ok(Told::Elsewhere(back)) => {
                             // Not as a guard: that would hold a reference to `back`, and `F` need not be `Sync`.
-                            if !waiting.for_another_look(self).await {
+                            if !waiting.for_another_look(&self.waiters, arrival.id).await {
                                 return Arrived::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY });
                             }
                             run = back;
@@ -163,7 +169,7 @@ impl Engine {
         }
     }
 
-    /// A request with a key, as it arrives.
+    /// A request with a key, as it arrives. The door adds the seed of its events, where there are some.
     #[must_use]
     pub fn arrival(
         &self,
@@ -180,6 +186,7 @@ impl Engine {
             fingerprint: self.secrets.fingerprint(&meaning),
             meaning,
             kind: if key.business { KeyKind::Business } else { KeyKind::Header },
+            seed: Arc::default(),
             policy: Arc::clone(policy),
             wait,
         }
@@ -265,38 +272,43 @@ pub(super) fn held_retry(next_lookup: Option<Timestamp>, now: Timestamp) -> Dura
 }
 
 /// How long and how often a request still waits for another one. Holds no connection.
-struct Waiting {
+struct Waiting<'e> {
     until: Option<Instant>,
     look_again: Duration,
+    /// Kept from the first wait to the last, so that nobody who waits loses it to a newcomer.
+    seat: Option<Seat<'e>>,
 }
 
 /// The pause before another gateway's execution is looked at again; doubles up to the second one.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 const SLOWEST_LOOK: Duration = Duration::from_secs(1);
 
-impl Waiting {
+impl<'e> Waiting<'e> {
     fn new(wait: Duration) -> Self {
-        Self { until: (!wait.is_zero()).then(|| clock::now() + wait), look_again: FIRST_LOOK }
+        Self { until: (!wait.is_zero()).then(|| clock::now() + wait), look_again: FIRST_LOOK, seat: None }
     }
 
     /// Waits for an execution of this process to end; `false` if it is not to be waited for any longer.
-    async fn for_landing(&mut self, engine: &Engine, flight: &Flight) -> bool {
-        let Some((until, _seat)) = self.seat(engine) else { return false };
-        tokio::time::timeout_at(until, flight.landed()).await.unwrap_or(false)
+    async fn for_landing(&mut self, waiters: &'e Waiters, flight: &Flight) -> bool {
+        let Some(until) = self.sit_down(waiters, flight.id) else { return false };
+        tokio::time::timeout_at(until, flight.landed()).await.is_ok()
     }
 
     /// Waits a moment for an execution of another process; `false` if it is not to be waited for any longer.
-    async fn for_another_look(&mut self, engine: &Engine) -> bool {
-        let Some((until, _seat)) = self.seat(engine) else { return false };
+    async fn for_another_look(&mut self, waiters: &'e Waiters, id: EntryId) -> bool {
+        let Some(until) = self.sit_down(waiters, id) else { return false };
         let look_at = clock::now() + self.look_again.mul_f64(rand::random_range(0.8..1.2));
         self.look_again = (self.look_again * 2).min(SLOWEST_LOOK);
         tokio::time::sleep_until(look_at.min(until)).await;
         look_at < until
     }
 
-    /// A seat among the bounded waiters, if there is time left and one is free.
-    fn seat<'e>(&self, engine: &'e Engine) -> Option<(Instant, SemaphorePermit<'e>)> {
+    /// Takes a seat among the bounded waiters, and tells until when; `None` if no time is left, or no seat.
+    fn sit_down(&mut self, waiters: &'e Waiters, id: EntryId) -> Option<Instant> {
         let until = self.until.filter(|until| *until > clock::now())?;
-        Some((until, engine.waiters.try_acquire().ok()?))
+        if self.seat.is_none() {
+            self.seat = Some(waiters.seat(id)?);
+        }
+        Some(until)
     }
 }

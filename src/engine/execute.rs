@@ -8,13 +8,15 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::Engine;
 use super::arrive::{Arrival, Arrived, Recorded, Verdict, held_retry};
 use super::flights::Leading;
 use super::record::Tenure;
 use super::secure::Secured;
+use super::{Engine, emit};
 use crate::clock::Timestamp;
-use crate::entry::{EntryId, InstanceId, Nonce, Outcome};
+use crate::entry::{Answer, EntryId, InstanceId, Key, Nonce, Outcome};
+use crate::outbox::event::NewEvent;
+use crate::outbox::rule::Subject;
 
 /// An outcome that comes after the caller's answer.
 pub type Late = BoxFuture<'static, Outcome>;
@@ -85,11 +87,13 @@ pub struct Attempt {
     pub nonce: Nonce,
     /// The number of this execution, from 1. Above 1 an earlier one ended Unknown.
     pub number: u32,
+    /// The nonce of the claim that created the entry: the same for every attempt. Event ids derive from it.
+    pub origin: Nonce,
     pub(super) dispatched: Arc<AtomicBool>,
     pub(super) engine: Arc<Engine>,
     /// Whose lease vouches for it.
     pub(super) instance: InstanceId,
-    pub(super) budget: Duration,
+    pub(super) arrival: Arc<Arrival>,
 }
 
 /// The lease ran out, or is about to, before anything was sent: nothing may be sent now.
@@ -105,11 +109,38 @@ impl Attempt {
     /// If the lease does not last as long as the execution may take, or the instance that claimed has been
     /// expired since, even if this process is another instance by now. Nothing may be sent then.
     pub fn dispatch(&self) -> Result<(), LeaseLost> {
-        if !self.engine.ownership.lasts_for(self.instance, self.budget) {
+        if !self.engine.ownership.lasts_for(self.instance, self.arrival.policy.budget) {
             return Err(LeaseLost);
         }
         self.dispatched.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Whether what was [dispatched](Self::dispatch) and has not begun yet still may: the lease that vouches for it has
+    /// not run out meanwhile, as it does while a process is suspended.
+    #[must_use]
+    pub fn may_begin(&self) -> bool {
+        self.engine.ownership.lasts_for(self.instance, Duration::ZERO)
+    }
+
+    /// The client's key.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.arrival.identity.key
+    }
+
+    /// The request's trace, where its door has looked for it.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<&str> {
+        self.arrival.seed.traceparent()
+    }
+
+    /// What the route announces if this execution came to `answer`.
+    #[must_use]
+    pub fn events(&self, answer: &Answer) -> Arc<[NewEvent]> {
+        let Arrival { id, policy, seed, .. } = &*self.arrival;
+        let subject = Subject { entry: *id, origin: self.origin, key: self.key(), seed: Some(seed) };
+        emit::events(policy, &subject, answer)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -11,9 +11,6 @@ use crate::entry::{EntryId, Fingerprint, Nonce};
 
 /// Shards, so that arrivals of different keys on different cores seldom meet at one lock.
 const SHARDS: usize = 64;
-
-/// Requests that may wait for one flight. More of one key is a storm, and a storm is told to come again.
-const WAITERS_PER_KEY: usize = 256;
 
 type Shard = Mutex<HashMap<EntryId, Arc<Flight>>>;
 
@@ -36,8 +33,6 @@ pub(super) struct Flight {
     pub(super) marked: AtomicBool,
     finished: AtomicBool,
     landing: Notify,
-    /// How many wait for it.
-    waiting: AtomicUsize,
 }
 
 /// What joining found.
@@ -74,7 +69,6 @@ impl Flights {
                     marked: AtomicBool::new(false),
                     finished: AtomicBool::new(false),
                     landing: Notify::new(),
-                    waiting: AtomicUsize::new(0),
                 });
                 entry.insert(Arc::clone(&flight));
                 Joined::Leading(Leading { flight, shards: Arc::clone(&self.shards) })
@@ -91,18 +85,8 @@ impl Flights {
 }
 
 impl Flight {
-    /// Waits for the flight to end; `false` at once if [`WAITERS_PER_KEY`] already do.
-    pub(super) async fn landed(&self) -> bool {
-        let seat = Seat(&self.waiting);
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITERS_PER_KEY {
-            return false;
-        }
-        self.wait().await;
-        drop(seat);
-        true
-    }
-
-    async fn wait(&self) {
+    /// Waits for the flight to end.
+    pub(super) async fn landed(&self) {
         let landing = self.landing.notified();
         tokio::pin!(landing);
         // Registered before the flag is read, so that no wake-up falls in between.
@@ -110,15 +94,6 @@ impl Flight {
         if !self.finished.load(Ordering::Acquire) {
             landing.await;
         }
-    }
-}
-
-/// Gives its place back also when the waiting is given up.
-struct Seat<'a>(&'a AtomicUsize);
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -145,6 +120,8 @@ fn lock(shards: &[Shard], id: EntryId) -> MutexGuard<'_, HashMap<EntryId, Arc<Fl
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
     use crate::entry::fingerprint::SecretId;
 
@@ -160,7 +137,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!waiter.is_finished());
         drop(lead);
-        assert!(waiter.await.unwrap());
+        waiter.await.unwrap();
         assert!(matches!(flights.join(EntryId([1; 32]), &PRINT), Joined::Leading(_)));
     }
 
@@ -170,6 +147,6 @@ mod tests {
         let Joined::Leading(lead) = flights.join(EntryId([1; 32]), &PRINT) else { panic!("nobody led before") };
         let Joined::Following(followed) = flights.join(EntryId([1; 32]), &PRINT) else { panic!("two lead") };
         drop(lead);
-        assert!(followed.landed().await);
+        followed.landed().now_or_never().expect("it has landed");
     }
 }

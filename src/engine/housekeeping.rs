@@ -128,7 +128,9 @@ where
             _ = ticks.tick() => {}
             () = stop.cancelled() => return,
         }
-        match step().await {
+        // Each step may be cut off anywhere: what it submitted is written all the same, and the next one begins anew.
+        let Some(done) = stop.run_until_cancelled(step()).await else { return };
+        match done {
             Ok(()) if failing => {
                 tracing::info!(duty, "housekeeping works again");
                 failing = false;

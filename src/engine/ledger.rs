@@ -4,6 +4,7 @@
 //! after an unclear commit gives the same answer as if it had been applied once. That is how an unclear
 //! commit is settled: apply it again, and whoever carries my nonce is mine.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,13 +12,14 @@ use futures_util::future::BoxFuture;
 
 use crate::clock::Timestamp;
 use crate::entry::{Answer, Entry, EntryId, Fingerprint, Identity, InstanceId, Nonce};
+use crate::outbox::event::NewEvent;
 
 /// The durable, unique-keyed table: one entry per identity. The truth.
 ///
 /// Implementations pass the contract suite in `tests/it/ledger.rs`.
 pub trait Ledger: Send + Sync + 'static {
-    /// Applies `batch` in one durable transaction, transitions first, then releases, then claims, and
-    /// reports each item's result by its index.
+    /// Applies `batch` in one durable transaction, transitions first (with their events, in the order of the
+    /// batch), then releases, then claims, and reports each item's result by its index.
     ///
     /// No two items of a batch name the same entry; the caller sees to it.
     ///
@@ -52,8 +54,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// If the database can't be asked.
     fn orphan(&self, limit: u32) -> BoxFuture<'_, Result<u64, StoreError>>;
 
-    /// Up to `limit` (id, nonce) of the entries in progress under `instance` whose attempt was claimed at
-    /// least `age` ago, for its own sweep.
+    /// Up to `limit` of the entries in progress under `instance` whose attempt was claimed at least `age` ago,
+    /// for its own sweep: the oldest, or the oldest that come after `after`.
     ///
     /// # Errors
     /// If the database can't be asked.
@@ -61,8 +63,9 @@ pub trait Ledger: Send + Sync + 'static {
         &self,
         instance: InstanceId,
         age: Duration,
+        after: Option<InProgress>,
         limit: u32,
-    ) -> BoxFuture<'_, Result<Vec<(EntryId, Nonce)>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Vec<InProgress>, StoreError>>;
 
     /// Ends the time of up to `limit` entries each way: completed ones past their retention lose their
     /// answer and become tombstones (or leave at once where the tombstone is over as well), tombstones past
@@ -169,6 +172,8 @@ pub enum To {
         retention: Duration,
         /// How much longer the key is remembered; `None` is for ever.
         tombstone: Option<Duration>,
+        /// What is announced with it: written exactly if the row carries `nonce` and is completed afterwards.
+        events: Arc<[NewEvent]>,
     },
 }
 
@@ -240,6 +245,19 @@ pub enum Claimed {
     NotAlive,
     /// The row vanished between the write and the read: claim again.
     Vanished,
+    /// The identity has an entry that this version can't read, one of a newer version.
+    Unreadable,
+}
+
+/// An entry in progress as its own instance finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InProgress {
+    /// The entry.
+    pub id: EntryId,
+    /// The nonce that its row carries.
+    pub nonce: Nonce,
+    /// When its attempt was claimed: with the id, its place among the others.
+    pub since: Timestamp,
 }
 
 /// An Unknown entry whose background lookup is due.

@@ -37,17 +37,25 @@ impl Engine {
     /// flights were counted. Zero is for an instance that can claim no more.
     pub(super) async fn sweep_own(&self, age: Duration) -> Result<(), StoreError> {
         let begun = clock::now();
-        // Before the query: a flight that ends in between has recorded its outcome itself.
+        // Before the queries: a flight that ends in between has recorded its outcome itself.
         let flying: HashSet<Nonce> = self.flights.all().iter().map(|flight| flight.nonce).collect();
-        let rows = self.ledger.in_progress(self.ownership.id(), age, self.options.sweep_limit).await?;
-        if !age.is_zero() && begun.elapsed() >= age {
-            // This process stood still in between: "old" may be younger than the count of the flights.
-            return Ok(());
+        let (instance, limit) = (self.ownership.id(), self.options.sweep_limit);
+        let mut after = None;
+        loop {
+            let rows = self.ledger.in_progress(instance, age, after, limit).await?;
+            if !age.is_zero() && begun.elapsed() >= age {
+                // This process stood still in between: "old" may be younger than the count of the flights.
+                return Ok(());
+            }
+            for row in rows.iter().filter(|row| !flying.contains(&row.nonce)) {
+                self.release_unflown(row.id, row.nonce).await;
+            }
+            // As many as one statement takes may be executions that go on: what is left behind comes after them.
+            match rows.last() {
+                Some(last) if rows.len() as u64 == u64::from(limit) => after = Some(*last),
+                Some(_) | None => return Ok(()),
+            }
         }
-        for (id, nonce) in rows.into_iter().filter(|(_, nonce)| !flying.contains(nonce)) {
-            self.release_unflown(id, nonce).await;
-        }
-        Ok(())
     }
 
     async fn release_unflown(&self, id: EntryId, nonce: Nonce) {

@@ -26,10 +26,9 @@ impl Engine {
         }
     }
 
-    /// Makes the mark say what the cache knows: done, or nothing.
-    pub(super) async fn align_mark(&self, id: EntryId, nonce: Nonce) {
-        let done = self.cache.get(id).filter(|entry| entry.nonce == nonce).and_then(|entry| self.done_mark(&entry));
-        let result = match done {
+    /// Makes the mark say what is on record under `nonce`: done, or nothing.
+    pub(super) async fn align_mark(&self, id: EntryId, nonce: Nonce, record: Option<&Entry>) {
+        let result = match record.and_then(|entry| self.done_mark(entry)) {
             Some((mark, ttl)) => self.marks.complete(id, &mark, ttl).await,
             None => self.marks.release(id, nonce).await,
         };

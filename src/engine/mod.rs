@@ -7,6 +7,8 @@
 
 mod arrive;
 mod cache;
+mod context;
+mod emit;
 mod execute;
 mod flights;
 mod housekeeping;
@@ -22,6 +24,7 @@ pub mod policy;
 mod record;
 mod secure;
 mod settle;
+mod waiters;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -32,12 +35,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use arrive::{Arrival, Arrived, Reason, Recorded, Verdict};
+pub use emit::OnEvents;
 pub use execute::{Attempt, Executed, Late, LeaseLost};
 pub use housekeeping::Housekeeping;
 pub use ownership::LeaseTiming;
 pub use policy::Policy;
 
-use crate::clock::Timestamp;
+use crate::clock::{Instant, Timestamp};
 use crate::committer::Committer;
 use crate::entry::fingerprint::Secrets;
 use cache::Cache;
@@ -47,6 +51,7 @@ use ledger::{Ledger, StoreError};
 use marks::Marks;
 use ownership::Ownership;
 use record::Abandoned;
+use waiters::Waiters;
 
 /// What the engine is built from.
 #[derive(Clone)]
@@ -61,6 +66,8 @@ pub struct Parts {
     pub secrets: Secrets,
     /// All policies by their route's name.
     pub policies: HashMap<Box<str>, Arc<Policy>>,
+    /// Called after commits that carried events.
+    pub on_events: OnEvents,
     /// This process's name for people.
     pub name: String,
 }
@@ -87,6 +94,9 @@ pub struct Options {
     pub waiters: usize,
     /// How long an exchange that timed out is still listened to.
     pub late_window: Duration,
+    /// Exchanges that timed out and are still listened to at once: each holds its request, and a connection to its
+    /// upstream.
+    pub late_answers: usize,
     /// How long an answer waits for its completion to be recorded before the caller gets it with
     /// `Oncegate-Recorded: false`.
     pub record_patience: Duration,
@@ -104,6 +114,7 @@ impl Default for Options {
             mark_response_limit: 4096,
             cache_bytes: 64 << 20,
             waiters: 10_000,
+            late_answers: 1_000,
             late_window: Duration::from_secs(60),
             record_patience: Duration::from_secs(5),
             sweep_limit: 500,
@@ -119,11 +130,13 @@ pub struct Engine {
     marks: Arc<dyn Marks>,
     secrets: Secrets,
     policies: HashMap<Box<str>, Arc<Policy>>,
+    on_events: OnEvents,
     options: Options,
     ownership: Ownership,
     cache: Cache,
     flights: Flights,
-    waiters: Semaphore,
+    waiters: Waiters,
+    late: Arc<Semaphore>,
     /// Claims whose task ended without an outcome; their flights stay until the sweep has recorded it.
     abandoned: Mutex<Vec<Abandoned>>,
     tasks: TaskTracker,
@@ -151,11 +164,13 @@ impl Engine {
             marks: parts.marks,
             secrets: parts.secrets,
             policies: parts.policies,
+            on_events: parts.on_events,
             options,
             ownership,
             cache: Cache::new(options.cache_bytes),
             flights: Flights::new(),
-            waiters: Semaphore::new(options.waiters),
+            waiters: Waiters::new(options.waiters),
+            late: Arc::new(Semaphore::new(options.late_answers.min(Semaphore::MAX_PERMITS))),
             abandoned: Mutex::default(),
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
@@ -184,6 +199,16 @@ impl Engine {
     #[must_use]
     pub fn database_now(&self) -> Timestamp {
         self.ownership.database_now()
+    }
+
+    /// As [`Self::drain`], until `deadline` at most, and says in the log how it ended. Whatever is cut off becomes
+    /// Unknown once the lease has run out; nothing is lost.
+    pub async fn drain_until(self: &Arc<Self>, deadline: Instant) {
+        match tokio::time::timeout_at(deadline, self.drain()).await {
+            Ok(Ok(())) => tracing::info!("all requests have finished"),
+            Ok(Err(error)) => tracing::warn!(%error, "instance could not be ended"),
+            Err(_) => tracing::warn!("executions were cut off: they become unknown when the lease has run out"),
+        }
     }
 
     /// Waits until every execution has recorded its outcome, then ends the instance: nothing can be claimed

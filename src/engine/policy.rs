@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::entry::{Answer, EntryId, Identity, Namespace};
+use crate::outbox::rule::EventRules;
 
 /// What a route (or subscription) wants of the engine.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub struct Policy {
     pub tombstones: Tombstones,
     /// What settles an Unknown entry.
     pub on_unknown: OnUnknown,
+    /// What is announced of its completed requests.
+    pub events: EventRules,
     /// The longest that an execution takes to be told its outcome, with the margin for clocks: an
     /// execution is dispatched only if the lease lasts at least this long.
     pub budget: Duration,
@@ -55,26 +58,6 @@ pub enum KeyKind {
     Business,
 }
 
-impl KeyKind {
-    /// The claim's context: all that settling needs of the request.
-    #[must_use]
-    pub(super) fn to_context(self) -> bytes::Bytes {
-        match self {
-            Self::Header => bytes::Bytes::from_static(b"h"),
-            Self::Business => bytes::Bytes::from_static(b"b"),
-        }
-    }
-
-    /// What the context says; a context that is missing or newer than this version counts as a business
-    /// number's, the kind that is remembered longer.
-    pub(super) fn from_context(context: Option<&[u8]>) -> Self {
-        match context {
-            Some(b"h") => Self::Header,
-            Some(_) | None => Self::Business,
-        }
-    }
-}
-
 /// What settles an Unknown entry.
 #[derive(Debug, Clone)]
 pub enum OnUnknown {
@@ -91,6 +74,9 @@ pub enum OnUnknown {
 pub struct LookupPolicy {
     /// Asks.
     pub lookup: Arc<dyn Lookup>,
+    /// Whether the upstream knows business numbers only: about a key out of the header it would say "not here" whatever
+    /// became of its request, or tell of another one. Such an entry is not asked about.
+    pub business_keys_only: bool,
     /// Whether "the upstream does not have it" means that it was not executed, and how long after the
     /// outcome became unknown that may be believed: the first call may still be on its way. `None`: never.
     pub absent_means_not_executed_after: Option<Duration>,
@@ -129,18 +115,4 @@ pub enum Found {
     Absent,
     /// The upstream can't tell now.
     Undecided,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_context_that_can_not_be_read_counts_as_the_kind_that_is_remembered_longer() {
-        for kind in [KeyKind::Header, KeyKind::Business] {
-            assert_eq!(KeyKind::from_context(Some(&kind.to_context())), kind);
-        }
-        assert_eq!(KeyKind::from_context(None), KeyKind::Business);
-        assert_eq!(KeyKind::from_context(Some(b"h2")), KeyKind::Business);
-    }
 }

@@ -1,21 +1,20 @@
 //! Recording what an execution came to, under its nonce.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::Engine;
 use super::arrive::{Arrival, Recorded};
 use super::execute::{Attempt, Late};
 use super::flights::Leading;
 use super::ledger::{FromState, Guarded, Release, Released, To, Transition};
-use super::policy::OnUnknown;
 use super::secure::Claimed;
-use crate::clock::Timestamp;
+use super::{Engine, settle};
+use crate::clock::{self, Instant, Timestamp, millis};
 use crate::committer::CommitError;
 use crate::entry::{Answer, Entry, Nonce, Outcome, State, StoredResponse};
+use crate::outbox::event::NewEvent;
 
 /// A claimed entry and the duty to record its outcome. Dropped without one (a panic, a cancelled task), it
 /// leaves word for the sweep.
@@ -27,6 +26,8 @@ pub(super) struct Tenure {
     dispatched: Arc<AtomicBool>,
     /// Taken when the outcome is on record: from then on others may find the entry as it is.
     flight: Option<Leading>,
+    /// The entry as it was recorded, where that is as completed.
+    completed: OnceLock<Arc<Entry>>,
 }
 
 /// A claim whose task ended without an outcome. It keeps its flight, so that the key stays guarded here.
@@ -41,15 +42,34 @@ pub(super) struct Abandoned {
 /// The longest pause between two tries to record an outcome.
 const SLOWEST_TRY: Duration = Duration::from_secs(2);
 
+/// How long recording takes before it counts as slow. Below, an earlier try's time makes no difference to anybody.
+const SLOW: Duration = Duration::from_secs(1);
+
 impl Tenure {
     pub(super) fn new(engine: Arc<Engine>, arrival: Arc<Arrival>, flight: Leading, claimed: Claimed) -> Self {
-        Self { engine, arrival, nonce: flight.nonce, claimed, dispatched: Arc::default(), flight: Some(flight) }
+        Self {
+            engine,
+            arrival,
+            nonce: flight.nonce,
+            claimed,
+            dispatched: Arc::default(),
+            flight: Some(flight),
+            completed: OnceLock::new(),
+        }
     }
 
     /// A claim that was left behind, taken up again.
     pub(super) fn resume(engine: Arc<Engine>, left: Abandoned) -> Self {
         let Abandoned { arrival, flight, claimed, dispatched } = left;
-        Self { engine, arrival, nonce: flight.nonce, claimed, dispatched, flight: Some(flight) }
+        Self {
+            engine,
+            arrival,
+            nonce: flight.nonce,
+            claimed,
+            dispatched,
+            flight: Some(flight),
+            completed: OnceLock::new(),
+        }
     }
 
     pub(super) fn attempt(&self) -> Attempt {
@@ -58,9 +78,10 @@ impl Tenure {
             nonce: self.nonce,
             number: self.claimed.number,
             dispatched: Arc::clone(&self.dispatched),
+            origin: self.claimed.origin,
             instance: self.claimed.instance,
             engine: Arc::clone(&self.engine),
-            budget: self.arrival.policy.budget,
+            arrival: Arc::clone(&self.arrival),
         }
     }
 
@@ -77,6 +98,12 @@ impl Tenure {
 
     /// Records Unknown and listens on; a late answer completes the entry if nobody else has settled it.
     pub(super) async fn conclude_later(mut self, late: Late, tell: impl FnOnce(Recorded)) {
+        // Each holds a connection to an upstream that hangs, and there are other upstreams.
+        let Ok(_place) = Arc::clone(&self.engine.late).try_acquire_owned() else {
+            drop(late);
+            metrics::counter!("oncegate_late_answers_not_awaited_total").increment(1);
+            return self.record_and_land(&Outcome::Unknown, tell).await;
+        };
         // In a task of its own, so that the exchange goes on while Unknown is being recorded.
         let late = tokio::spawn(tokio::time::timeout(self.engine.options.late_window, late));
         self.record_and_land(&Outcome::Unknown, tell).await;
@@ -84,7 +111,7 @@ impl Tenure {
         match self.engine.draining.run_until_cancelled(late).await {
             Some(Ok(Ok(outcome @ (Outcome::Completed(_) | Outcome::NotExecuted)))) => {
                 self.record_until_done(&outcome).await;
-                self.engine.align_mark(self.arrival.id, self.nonce).await;
+                self.align_mark().await;
             }
             // Nothing new; or not in time; or it panicked, and nobody knows.
             Some(Ok(Ok(Outcome::Unknown) | Err(_)) | Err(_)) | None => {}
@@ -107,6 +134,8 @@ impl Tenure {
         match entry {
             Some(entry) if entry.nonce == self.nonce => {
                 if let State::Completed { expires, .. } = entry.state {
+                    // What that transaction announced, nobody here can see.
+                    self.engine.on_events.committed();
                     self.engine.cache.keep(Arc::new(entry));
                     self.land(Recorded::Completed(expires), tell).await;
                     return;
@@ -148,8 +177,10 @@ impl Tenure {
 
     async fn record_until_done(&self, outcome: &Outcome) -> Recorded {
         let mut pause = Duration::from_millis(50);
+        let events = self.events_of(outcome);
+        let begun = clock::now();
         loop {
-            match self.try_record(outcome).await {
+            match self.try_record(outcome, &events, begun).await {
                 Ok(recorded) => return recorded,
                 Err(error) => {
                     tracing::warn!(entry = ?self.arrival.id, %error, "outcome was not recorded, trying again")
@@ -160,34 +191,70 @@ impl Tenure {
         }
     }
 
-    async fn try_record(&self, outcome: &Outcome) -> Result<Recorded, CommitError> {
+    fn events_of(&self, outcome: &Outcome) -> Arc<[NewEvent]> {
         match outcome {
-            Outcome::Completed(answer) => self.try_complete(answer).await,
+            Outcome::Completed(answer) => self.attempt().events(answer),
+            Outcome::NotExecuted | Outcome::Unknown => Arc::default(),
+        }
+    }
+
+    async fn try_record(
+        &self,
+        outcome: &Outcome,
+        events: &Arc<[NewEvent]>,
+        begun: Instant,
+    ) -> Result<Recorded, CommitError> {
+        match outcome {
+            Outcome::Completed(answer) => self.try_complete(answer, events, begun).await,
             Outcome::NotExecuted if self.claimed.number == 1 => self.try_release().await,
             // After an Unknown attempt the entry stays Unknown, whatever a later one was refused with.
             Outcome::NotExecuted | Outcome::Unknown => self.try_hold().await,
         }
     }
 
-    async fn try_complete(&self, answer: &Answer) -> Result<Recorded, CommitError> {
+    async fn try_complete(
+        &self,
+        answer: &Answer,
+        events: &Arc<[NewEvent]>,
+        begun: Instant,
+    ) -> Result<Recorded, CommitError> {
         let policy = &self.arrival.policy;
         let tombstone = policy.tombstones.of(self.arrival.kind);
-        let to = To::Completed { nonce: self.nonce, answer: answer.clone(), retention: policy.retention, tombstone };
+        let to = To::Completed {
+            nonce: self.nonce,
+            answer: answer.clone(),
+            retention: policy.retention,
+            tombstone,
+            events: Arc::clone(events),
+        };
         match self.transition(FromState::Unfinished, to).await? {
             (Guarded::Done, now) => {
-                let expires = now.after(policy.retention);
-                let state = State::Completed {
-                    answer: answer.clone(),
-                    expires,
-                    tombstone_ms: tombstone.map(crate::clock::millis),
-                };
-                self.engine.cache.keep(Arc::new(self.entry(state, now)));
+                if !events.is_empty() {
+                    self.engine.on_events.committed();
+                }
+                let expires = self.expiry(now.after(policy.retention), begun).await;
+                let state = State::Completed { answer: answer.clone(), expires, tombstone_ms: tombstone.map(millis) };
+                let entry = self.completed.get_or_init(|| Arc::new(self.entry(state, now)));
+                self.engine.cache.keep(Arc::clone(entry));
                 Ok(Recorded::Completed(expires))
             }
             (Guarded::Fenced, _) => {
                 self.keep_evidence(answer).await;
                 Ok(Recorded::Nothing)
             }
+        }
+    }
+
+    /// When the answer that was recorded expires: at `told`, unless recording took long. Then an earlier try may have
+    /// been written whose end nobody heard of, and what is said, cached and marked must not outlive the row.
+    async fn expiry(&self, told: Timestamp, begun: Instant) -> Timestamp {
+        if begun.elapsed() < SLOW {
+            return told;
+        }
+        match self.engine.ledger.read(self.arrival.id).await {
+            Ok((Some(Entry { state: State::Completed { expires, .. }, .. }), _)) => expires,
+            // By as much as it can be wrong.
+            Ok(_) | Err(_) => Timestamp(told.0.saturating_sub(millis(begun.elapsed()))),
         }
     }
 
@@ -200,10 +267,7 @@ impl Tenure {
     }
 
     async fn try_hold(&self) -> Result<Recorded, CommitError> {
-        let next_lookup = match &self.arrival.policy.on_unknown {
-            OnUnknown::Lookup(lookup) => Some(lookup.first),
-            OnUnknown::Hold | OnUnknown::Forward => None,
-        };
+        let next_lookup = settle::first_look(&self.arrival.policy);
         // Fenced: the rescuer was first, or somebody has settled it. Either way it is no longer ours to hold.
         self.transition(FromState::InProgress, To::Unknown { next_lookup, lookups: 0 }).await?;
         metrics::counter!("oncegate_unknown_total", "route" => self.arrival.policy.route.to_string()).increment(1);
@@ -253,19 +317,23 @@ impl Tenure {
         if matches!(recorded, Recorded::Completed(_)) {
             drop(flight);
             tell(recorded);
-            self.engine.align_mark(self.arrival.id, self.nonce).await;
+            self.align_mark().await;
         } else {
-            self.engine.align_mark(self.arrival.id, self.nonce).await;
+            self.align_mark().await;
             drop(flight);
             tell(recorded);
         }
+    }
+
+    async fn align_mark(&self) {
+        self.engine.align_mark(self.arrival.id, self.nonce, self.completed.get().map(|entry| &**entry)).await;
     }
 
     fn entry(&self, state: State, now: Timestamp) -> Entry {
         Entry {
             id: self.arrival.id,
             nonce: self.nonce,
-            origin: self.nonce,
+            origin: self.claimed.origin,
             attempt: self.claimed.number,
             fingerprint: self.arrival.fingerprint,
             state,

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 
 use super::Engine;
 use super::arrive::{Arrival, PROCESSING_RETRY, Reason, Verdict};
+use super::context;
 use super::flights::Flight;
 use super::ledger::{self, Claim, FromState, Guarded, Release, Released, To, Transition};
 use super::marks::{Mark, MarkState, Reserved};
 use super::policy::OnUnknown;
-use super::settle::{Question, Settled};
+use super::settle::{Question, Settled, asked_lately};
 use crate::clock::Timestamp;
 use crate::committer::CommitError;
 use crate::entry::{Admission, Answer, Comparison, Entry, InstanceId, Nonce, State, StoredResponse, admit};
@@ -32,6 +33,8 @@ pub(super) struct Claimed {
     pub(super) number: u32,
     /// Whose lease vouches for it.
     pub(super) instance: InstanceId,
+    /// The nonce of the claim that created the row: the events' ids derive from it.
+    pub(super) origin: Nonce,
 }
 
 /// What the mark says.
@@ -49,6 +52,19 @@ enum Hint {
 const CLAIM_TRIES: u32 = 8;
 
 impl Engine {
+    /// What this process and the marks know of a request, without a question to the ledger; `None` where only the
+    /// ledger can tell. Claims nothing.
+    pub async fn recall(&self, arrival: &Arrival) -> Option<Verdict> {
+        if let Some(verdict) = self.known(arrival) {
+            return Some(verdict);
+        }
+        let mark = self.marks.get(arrival.id).await.ok()??;
+        match self.read_hint(arrival, mark) {
+            Hint::Told(verdict) => Some(verdict),
+            Hint::Ask | Hint::AskForAnswer => None,
+        }
+    }
+
     pub(super) async fn secure(&self, arrival: &Arrival, flight: &Flight) -> Secured {
         let expected = match self.hint(arrival, flight).await {
             Hint::Told(verdict) => return Secured::Told(verdict),
@@ -68,7 +84,7 @@ impl Engine {
             Secured::Won(_) | Secured::CommitLost(_) => flight.claimed.store(true, Ordering::Release),
             Secured::Told(_) => {
                 flight.marked.store(false, Ordering::Relaxed);
-                self.align_mark(arrival.id, flight.nonce).await;
+                self.align_mark(arrival.id, flight.nonce, None).await;
             }
         }
         secured
@@ -133,16 +149,17 @@ impl Engine {
                 instance,
                 fingerprint: arrival.fingerprint,
                 route: arrival.policy.route.clone(),
-                context: Some(arrival.kind.to_context()),
+                context: Some(context::encode(arrival)),
             };
             let secured = match self.committer.claim(claim).await? {
-                (ledger::Claimed::Won, _) => Some(Secured::Won(Claimed { number: 1, instance })),
+                (ledger::Claimed::Won, _) => Some(Secured::Won(Claimed { number: 1, instance, origin: flight.nonce })),
                 (ledger::Claimed::Existing(entry), now) => self.act_on(arrival, flight, *entry, now).await?,
                 (ledger::Claimed::Busy, _) => {
                     Some(Secured::Told(Verdict::InProgress { retry_after: PROCESSING_RETRY }))
                 }
                 (ledger::Claimed::NotAlive, _) => Some(Secured::Told(Verdict::Unavailable(Reason::Lease))),
                 (ledger::Claimed::Vanished, _) => None,
+                (ledger::Claimed::Unreadable, _) => Some(Secured::Told(Verdict::Unavailable(Reason::Incomparable))),
             };
             if let Some(secured) = secured {
                 return Ok(secured);
@@ -194,15 +211,22 @@ impl Engine {
                 let to = To::InProgress { nonce: flight.nonce, instance };
                 let again = Transition { id: arrival.id, nonce, from: FromState::Unknown, to };
                 Ok(match self.committer.transition(again).await? {
-                    (Guarded::Done, _) => Some(Secured::Won(Claimed { number: entry.attempt + 1, instance })),
+                    (Guarded::Done, _) => {
+                        let (number, origin) = (entry.attempt + 1, entry.origin);
+                        Some(Secured::Won(Claimed { number, instance, origin }))
+                    }
                     (Guarded::Fenced, _) => None,
                 })
+            }
+            OnUnknown::Lookup(lookup) if asked_lately(entry, lookup, now) => {
+                Ok(self.verdict(entry, arrival, now).map(Secured::Told))
             }
             OnUnknown::Lookup(lookup) => {
                 let question = Question {
                     entry,
                     identity: &arrival.identity,
                     kind: arrival.kind,
+                    seed: Some(&arrival.seed),
                     policy: &arrival.policy,
                     lookup,
                 };

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 
-use super::Engine;
 use super::ledger::{DueLookup, FromState, Guarded, Release, Released, To, Transition};
 use super::policy::{Found, KeyKind, LookupPolicy, OnUnknown, Policy};
+use super::{Engine, context, emit};
 use crate::clock::{self, Timestamp};
 use crate::committer::CommitError;
 use crate::entry::{Answer, Entry, Identity, Nonce, State};
+use crate::outbox::rule::Subject;
+use crate::outbox::seed::Seed;
 
 /// An Unknown entry and how to ask about it.
 #[derive(Clone, Copy)]
@@ -18,6 +20,8 @@ pub(super) struct Question<'a> {
     pub(super) entry: &'a Entry,
     pub(super) identity: &'a Identity,
     pub(super) kind: KeyKind,
+    /// What is known of the request.
+    pub(super) seed: Option<&'a Seed>,
     pub(super) policy: &'a Policy,
     pub(super) lookup: &'a LookupPolicy,
 }
@@ -61,13 +65,16 @@ impl Engine {
     /// Asks the upstream about an Unknown entry and settles it if the answer says so, under a new nonce:
     /// from then on a late finisher is told apart.
     pub(super) async fn look_up(&self, question: Question<'_>, now: Timestamp) -> Result<Settled, CommitError> {
-        let Question { entry, identity, lookup, policy, .. } = question;
+        let Question { entry, identity, lookup, policy, kind, .. } = question;
         let asked = clock::now();
         let lookups = lookups_of(entry);
         // Taken before asking: what is absent now was perhaps absent only because it was too early. Counted
         // from when it became Unknown, not from the claim: until then the call could still be begun.
         let age = now.since(entry.changed_at);
-        let found = lookup.lookup.lookup(entry.id, identity).await;
+        let found = match lookup.business_keys_only && kind == KeyKind::Header {
+            true => Found::Undecided,
+            false => lookup.lookup.lookup(entry.id, identity).await,
+        };
         metrics::histogram!("oncegate_lookup_duration_seconds", "route" => policy.route.to_string())
             .record(asked.elapsed().as_secs_f64());
         match decide(found, lookup, age, lookups) {
@@ -91,11 +98,17 @@ impl Engine {
     }
 
     async fn settle_completed(&self, question: Question<'_>, answer: Answer) -> Result<Settled, CommitError> {
-        let Question { entry, policy, kind, .. } = question;
+        let Question { entry, identity, policy, kind, seed, .. } = question;
         let (nonce, tombstone) = (Nonce::random(), policy.tombstones.of(kind));
-        let to = To::Completed { nonce, answer: answer.clone(), retention: policy.retention, tombstone };
+        let subject = Subject { entry: entry.id, origin: entry.origin, key: &identity.key, seed };
+        let events = emit::events(policy, &subject, &answer);
+        let announces = !events.is_empty();
+        let to = To::Completed { nonce, answer: answer.clone(), retention: policy.retention, tombstone, events };
         let (Guarded::Done, now) = self.settle_to(entry, to).await? else { return Ok(Settled::Moved) };
         tracing::info!(entry = ?entry.id, route = %policy.route, "lookup settled an unknown outcome: completed");
+        if announces {
+            self.on_events.committed();
+        }
         let expires = now.after(policy.retention);
         let state = State::Completed { answer, expires, tombstone_ms: tombstone.map(clock::millis) };
         let settled = Arc::new(Entry { nonce, state, changed_at: now, ..entry.clone() });
@@ -122,10 +135,15 @@ impl Engine {
 
     async fn look_up_one(&self, due: &DueLookup) -> Result<(), CommitError> {
         let policy = self.policies.get(&due.route);
+        // Before the route's policy is asked: it may be another one since, one that enforces.
+        if due.identity.namespace.is_observed() {
+            return self.let_go(&due.entry, policy.map_or(OBSERVED_KEPT, |policy| policy.retention)).await;
+        }
         let next_lookup = match policy.map(|policy| (policy, &policy.on_unknown)) {
             Some((policy, OnUnknown::Lookup(lookup))) => {
-                let kind = KeyKind::from_context(due.context.as_deref());
-                let question = Question { entry: &due.entry, identity: &due.identity, kind, policy, lookup };
+                let (kind, seed) = context::decode(due.context.as_ref());
+                let (entry, identity, seed) = (&due.entry, &due.identity, seed.as_ref());
+                let question = Question { entry, identity, kind, seed, policy, lookup };
                 return self.look_up(question, self.ownership.database_now_at_least()).await.map(drop);
             }
             // Nothing settles it but a retry or a person: no need to come by again.
@@ -134,6 +152,27 @@ impl Engine {
             None => Some(FOREIGN_ROUTE),
         };
         self.settle_to(&due.entry, To::Unknown { next_lookup, lookups: lookups_of(&due.entry) }).await.map(drop)
+    }
+
+    /// Ends the time of an entry that was only observed. Its request was forwarded whatever the entry said, and so will
+    /// the next one be: it is kept as long as an answer would be, to tell what `enforce` would have done.
+    async fn let_go(&self, entry: &Entry, retention: Duration) -> Result<(), CommitError> {
+        let age = self.ownership.database_now_at_least().since(entry.changed_at);
+        if age < retention {
+            let to = To::Unknown { next_lookup: Some(retention - age), lookups: 0 };
+            return self.settle_to(entry, to).await.map(drop);
+        }
+        let release = Release { id: entry.id, nonce: entry.nonce, of: Released::Settled };
+        self.committer.release(release).await.map(drop)
+    }
+}
+
+/// When an entry of `policy` that has just become Unknown is looked at next, if nobody asks for it; `None`: never.
+pub(super) fn first_look(policy: &Policy) -> Option<Duration> {
+    match &policy.on_unknown {
+        _ if policy.namespace.is_observed() => Some(policy.retention),
+        OnUnknown::Lookup(lookup) => Some(lookup.first),
+        OnUnknown::Hold | OnUnknown::Forward => None,
     }
 }
 
@@ -145,8 +184,23 @@ fn lookups_of(entry: &Entry) -> u32 {
     }
 }
 
+/// Whether an Unknown entry was asked about so lately that its upstream has nothing new to say: of many retries
+/// that come at once, one asks.
+pub(super) fn asked_lately(entry: &Entry, lookup: &LookupPolicy, now: Timestamp) -> bool {
+    let State::Unknown { next_lookup: Some(due), lookups: made @ 1.. } = entry.state else { return false };
+    let asked = Timestamp(due.0.saturating_sub(clock::millis(lookup.next_after(made - 1))));
+    now.since(asked) < lookup.first.min(SOONEST)
+}
+
+/// The least time between two lookups of one entry that retries ask for.
+const SOONEST: Duration = Duration::from_secs(1);
+
 /// When an entry of a route that is not configured here is looked at again.
 const FOREIGN_ROUTE: Duration = Duration::from_secs(60);
+
+/// How long an entry of a route that is not configured here, and only observed, is kept: as long as answers are by
+/// default.
+const OBSERVED_KEPT: Duration = Duration::from_secs(86_400);
 
 #[cfg(test)]
 mod tests {
@@ -165,6 +219,7 @@ mod tests {
     fn lookup(absent_after: Option<u64>) -> LookupPolicy {
         LookupPolicy {
             lookup: Arc::new(Never),
+            business_keys_only: false,
             absent_means_not_executed_after: absent_after.map(Duration::from_secs),
             first: Duration::from_secs(1),
             max: Duration::from_secs(300),
@@ -173,6 +228,31 @@ mod tests {
 
     fn again(seconds: u64, lookups: u32) -> Decision {
         Decision::AskAgain { after: Duration::from_secs(seconds), lookups }
+    }
+
+    #[test]
+    fn an_entry_that_was_just_asked_about_is_not_asked_about_again() {
+        let entry = |next_lookup, lookups| Entry {
+            id: EntryId([1; 32]),
+            nonce: Nonce([1; 16]),
+            origin: Nonce([1; 16]),
+            attempt: 1,
+            fingerprint: crate::entry::Fingerprint {
+                version: 1,
+                secret: crate::entry::fingerprint::SecretId([1; 4]),
+                digest: [0; 32],
+            },
+            state: State::Unknown { next_lookup, lookups },
+            started_at: Timestamp(0),
+            changed_at: Timestamp(0),
+        };
+        // The third lookup was made at 10 s: the fourth is due 4 s later.
+        let third = entry(Some(Timestamp(14_000)), 3);
+        let lookup = lookup(None);
+        assert!(asked_lately(&third, &lookup, Timestamp(10_999)));
+        assert!(!asked_lately(&third, &lookup, Timestamp(11_000)));
+        assert!(!asked_lately(&entry(Some(Timestamp(1_000)), 0), &lookup, Timestamp(0)), "never asked");
+        assert!(!asked_lately(&entry(None, 3), &lookup, Timestamp(0)));
     }
 
     #[test]

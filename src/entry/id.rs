@@ -34,7 +34,7 @@ impl Identity {
 pub struct EntryId(pub [u8; 32]);
 
 impl EntryId {
-    fn of_parts(parts: &[&str]) -> Self {
+    pub(crate) fn of_parts(parts: &[&str]) -> Self {
         Self(digest_parts(parts).into())
     }
 

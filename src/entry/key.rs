@@ -163,6 +163,9 @@ pub struct Namespace(Box<str>);
 #[error("a namespace is 1 to {MAX_NAMESPACE_BYTES} characters of a-z A-Z 0-9 . _ - (and : in reserved ones)")]
 pub struct NamespaceError;
 
+/// What the namespaces of `mode = "observe"` begin with. No configured one can.
+const OBSERVED: &str = "observe:";
+
 impl Namespace {
     /// A namespace from the configuration. `:` is kept for the reserved ones.
     ///
@@ -180,7 +183,13 @@ impl Namespace {
     /// `enforce`.
     #[must_use]
     pub fn observed(&self) -> Self {
-        Self(format!("observe:{}", self.0).into())
+        Self(format!("{OBSERVED}{}", self.0).into())
+    }
+
+    /// Whether nothing real hangs on its entries: their requests were forwarded whatever they say.
+    #[must_use]
+    pub fn is_observed(&self) -> bool {
+        self.0.starts_with(OBSERVED)
     }
 
     /// A namespace as the store has it.
@@ -238,6 +247,9 @@ mod tests {
             ("caf\u{e9}", KeyError::Malformed),
             ("\"caf\u{e9}\"", KeyError::Malformed),
             ("a\0b", KeyError::Malformed),
+            ("a\tb", KeyError::Malformed),
+            ("\"a\tb\"", KeyError::Malformed),
+            ("\"a\u{7f}b\"", KeyError::Malformed),
             ("a,b", KeyError::Several),
             ("\"a\", \"b\"", KeyError::Several),
         ];

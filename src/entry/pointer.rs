@@ -53,6 +53,12 @@ impl Pointer {
         Ok(Self(tokens))
     }
 
+    /// The pointer to the whole document.
+    #[must_use]
+    pub const fn root() -> Self {
+        Self(Vec::new())
+    }
+
     /// The names (or indices) on the way, unescaped.
     pub fn tokens(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|token| &*token.name)

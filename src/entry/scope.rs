@@ -61,6 +61,24 @@ impl Scope {
         Ok(Self::Member { tenant: owner(tenant)?, subject: owner(subject)? })
     }
 
+    /// The tenant, where it has one.
+    #[must_use]
+    pub fn tenant_name(&self) -> Option<&str> {
+        match self {
+            Self::Tenant(tenant) | Self::Member { tenant, .. } => Some(tenant),
+            Self::Global | Self::Subject(_) => None,
+        }
+    }
+
+    /// The subject, where it has one.
+    #[must_use]
+    pub fn subject_name(&self) -> Option<&str> {
+        match self {
+            Self::Subject(subject) | Self::Member { subject, .. } => Some(subject),
+            Self::Global | Self::Tenant(_) => None,
+        }
+    }
+
     /// A scope as the store has it; `None` if no version of this crate has spelled it so.
     #[must_use]
     pub fn from_stored(spelling: &str) -> Option<Self> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -27,6 +27,7 @@ use tower::{Service, ServiceExt as _};
 use super::listener::ListenerOptions;
 use super::peer::Peer;
 use crate::clock;
+use crate::upstream::Held;
 
 /// What answers requests: an axum `Router`, or anything like it.
 pub trait Handler:
@@ -74,26 +75,26 @@ impl Protocol {
     }
 
     /// Serves `stream` until it ends, or until it has finished after being told to.
-    pub(super) async fn serve<S: Handler>(self, stream: TcpStream, addr: SocketAddr, service: S) {
+    pub(super) async fn serve<S: Handler>(self, stream: TcpStream, addr: SocketAddr, held: Held, service: S) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "connection ended before it began");
             return;
         }
         let peer = Peer::new(addr, self.tls.is_some());
-        let Some(tls) = self.tls.clone() else { return self.converse(stream, peer, service).await };
+        let Some(tls) = self.tls.clone() else { return self.converse(stream, peer, held, service).await };
         let handshake = timeout(self.handshake_timeout, TlsAcceptor::from(tls).accept(stream));
         let stream = tokio::select! {
             stream = handshake => stream,
             () = self.finish.cancelled() => return,
         };
         match stream {
-            Ok(Ok(stream)) => self.converse(stream, peer, service).await,
+            Ok(Ok(stream)) => self.converse(stream, peer, held, service).await,
             Ok(Err(error)) => tracing::debug!(peer = %peer.addr, %error, "TLS handshake failed"),
             Err(_elapsed) => tracing::debug!(peer = %peer.addr, "TLS handshake did not come to an end"),
         }
     }
 
-    async fn converse<I, S>(&self, io: I, peer: Peer, service: S)
+    async fn converse<I, S>(&self, io: I, peer: Peer, held: Held, service: S)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Handler,
@@ -104,6 +105,9 @@ impl Protocol {
             let activity = Arc::clone(&activity);
             move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(peer.clone());
+                if request.headers().contains_key(header::UPGRADE) {
+                    request.extensions_mut().insert(held.clone());
+                }
                 let busy = Busy::new(&activity);
                 let answer = service.clone().oneshot(request);
                 async move { Ok::<_, Infallible>(answer.await?.map(|body| Answering::new(body, busy))) }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -29,15 +30,16 @@ impl Connections {
         Self { tasks: TaskTracker::new(), finish, cut: CancellationToken::new() }
     }
 
-    /// Runs `connection` in a task, until it ends or is cut.
-    pub(super) fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
+    /// Runs `connection` in a task of `runtime`, until it ends or is cut.
+    pub(super) fn spawn_on(&self, runtime: &Handle, connection: impl Future<Output = ()> + Send + 'static) {
         let cut = self.cut.clone();
-        self.tasks.spawn(async move {
+        let connection = async move {
             tokio::select! {
                 () = connection => {}
                 () = cut.cancelled() => {}
             }
-        });
+        };
+        drop(self.tasks.spawn_on(connection, runtime));
     }
 
     /// Waits until all have finished, at most for `limit`, and cuts the rest. They must have been told to

@@ -12,10 +12,11 @@ use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::gateway::Gateway;
-use super::reply::Caller;
+use super::reply::{Caller, IDENTITY_CHANGED};
 use crate::auth::ScopeKind;
+use crate::clock::Timestamp;
 use crate::engine::Reason;
-use crate::entry::{Answer, Entry, Identity, Key, Namespace, State as EntryState, StoredResponse};
+use crate::entry::{Admission, Comparison, Entry, Identity, Key, Namespace, StoredResponse, admit};
 use crate::problem::{Problem, Situation};
 
 /// Whether the store takes writes.
@@ -160,14 +161,16 @@ impl Endpoints {
             return Err(Problem::new(Situation::Unauthenticated).because(because));
         }
         let unknown = || Problem::new(Situation::KeyUnknown);
-        let (namespace, kind) = inner.namespace(namespace).ok_or_else(unknown)?;
+        let (namespace, kind) = inner.namespace(namespace)?.ok_or_else(unknown)?;
         let key = Key::from_business(key).map_err(|_| unknown())?;
         let scope =
             principal.scope(kind).map_err(|error| Problem::new(Situation::Forbidden).because(error.to_string()))?;
         let identity = Identity { namespace, scope, key };
         match inner.engine.entry(identity.id()).await {
-            Ok(Some(entry)) => Ok(RequestState::of(&identity, &entry)),
-            Ok(None) => Err(unknown()),
+            Ok(entry) => {
+                let now = inner.engine.database_now();
+                entry.and_then(|entry| RequestState::of(&identity, &entry, now)).ok_or_else(unknown)
+            }
             Err(error) => {
                 tracing::warn!(%error, "entry could not be read");
                 Err(super::reply::unavailable(Reason::Store))
@@ -177,38 +180,56 @@ impl Endpoints {
 }
 
 impl super::gateway::Inner {
-    /// The namespace of this name and whose its keys are, if a route has it.
-    fn namespace(&self, name: &str) -> Option<(Namespace, ScopeKind)> {
-        let guards = self.guards.iter().find(|guard| guard.policy.namespace.as_str() == name)?;
-        Some((guards.policy.namespace.clone(), guards.scope))
+    /// The namespace of this name and whose its keys are, if a route has it. Where nobody can tell by a key what was
+    /// executed, nobody is told that nothing was.
+    fn namespace(&self, name: &str) -> Result<Option<(Namespace, ScopeKind)>, Problem> {
+        let untold = |because| Err(Problem::new(Situation::Unavailable).because(because));
+        if Namespace::new(name).is_ok_and(|name| {
+            let observed = name.observed();
+            self.guards.iter().any(|guard| guard.policy.namespace == observed)
+        }) {
+            return untold("The route only observes: it keeps no answers, and does not know what was executed.");
+        }
+        let mut guards = self.guards.iter().filter(|guard| guard.policy.namespace.as_str() == name).peekable();
+        let Some(guard) = guards.peek() else { return Ok(None) };
+        let found = (guard.policy.namespace.clone(), guard.scope);
+        if !guards.all(|guard| guard.identity.holds()) {
+            return untold(IDENTITY_CHANGED);
+        }
+        Ok(Some(found))
     }
 }
 
 impl RequestState {
-    fn of(identity: &Identity, entry: &Entry) -> Self {
-        let (state, expires, answer) = match &entry.state {
-            EntryState::InProgress { .. } => ("in_progress", None, None),
-            EntryState::Unknown { .. } => ("unknown", None, None),
-            EntryState::Completed { answer, expires, .. } => ("completed", Some(*expires), Some(answer)),
-            EntryState::Tombstone { .. } => ("expired", None, None),
+    /// What a retry would be told now; `None`: the key is new again.
+    fn of(identity: &Identity, entry: &Entry, now: Timestamp) -> Option<Self> {
+        let (state, expires, response) = match admit(entry, Comparison::Same, now) {
+            Admission::InProgress => ("in_progress", None, None),
+            Admission::Held { .. } => ("unknown", None, None),
+            Admission::Replay { response, expires } => {
+                ("completed", Some(expires), Some(KnownResponse::whole(&response)))
+            }
+            Admission::NotKept { status, expires } => {
+                ("completed", Some(expires), Some(KnownResponse::status_only(status)))
+            }
+            Admission::Expired => ("expired", None, None),
+            // The last two are told of other requests only.
+            Admission::Forgotten { .. } | Admission::Mismatch | Admission::Incomparable => return None,
         };
-        Self {
+        Some(Self {
             namespace: identity.namespace.to_string(),
             key: identity.key.as_str().to_owned(),
             state,
             attempt: entry.attempt,
             expires: expires.map(|expires| httpdate::fmt_http_date(expires.to_system())),
-            response: answer.map(KnownResponse::of),
-        }
+            response,
+        })
     }
 }
 
 impl KnownResponse {
-    fn of(answer: &Answer) -> Self {
-        match answer {
-            Answer::StatusOnly(status) => Self { status: *status, headers: Vec::new(), body: None, body_base64: None },
-            Answer::Response(response) => Self::whole(response),
-        }
+    fn status_only(status: u16) -> Self {
+        Self { status, headers: Vec::new(), body: None, body_base64: None }
     }
 
     fn whole(response: &StoredResponse) -> Self {

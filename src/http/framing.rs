@@ -21,14 +21,14 @@ use http::header::{self, HeaderMap};
 use http::request::Parts;
 use http::{HeaderName, Version};
 
-/// Why a head is refused.
+/// Why a head is refused. The texts are for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
     /// The length of the body is told twice, differently, or not as a number.
-    #[error("the request's length is ambiguous")]
+    #[error("Its length is given in conflicting ways.")]
     Length,
     /// HTTP/1.1 without `Host`, or with several.
-    #[error("the request names no host, or several")]
+    #[error("It names no host, or several.")]
     Host,
 }
 

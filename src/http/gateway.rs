@@ -53,9 +53,8 @@ impl Gateway {
     pub async fn handle(&self, request: Request<Body>) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
         let caller = Caller::new(&mut parts, &self.0.problems);
-        if framing::check(&parts).is_err() {
-            return caller
-                .refuse(Problem::new(Situation::BadRequest).because("Its length is given in conflicting ways."));
+        if let Err(ambiguous) = framing::check(&parts) {
+            return caller.refuse(Problem::new(Situation::BadRequest).because(ambiguous.to_string()));
         }
         let path = parts.uri.path().to_owned();
         if let Err(ambiguous) = routing::check(&path) {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 
 use super::gateway::Inner;
 use super::outgoing::Outgoing;
-use super::reply::{Caller, Reply};
+use super::reply::{Caller, IDENTITY_CHANGED, Reply};
 use super::route::{Guard, Keyless, Mode, Route};
 use super::{body, forwarded, keyed, preference, reply};
 use crate::auth::AuthError;
@@ -19,6 +19,7 @@ use crate::engine::{Arrival, Arrived, Reason, Verdict};
 use crate::entry::fingerprint::{self, Meaning};
 use crate::entry::source::{ResolvedKey, Sent};
 use crate::entry::{Answer, Key, Outcome, Scope};
+use crate::outbox::seed::Asked;
 use crate::problem::{Problem, Situation};
 use crate::upstream::{Class, classify, hop_by_hop};
 
@@ -48,19 +49,21 @@ impl Guarded<'_> {
         let header = keyed::from_header(&parts.headers)?;
         let limits = self.gateway.body;
         let body = body::read(body, limits).await.map_err(|error| error.problem(limits))?;
-        let Some(key) = self.key(&parts, header.as_ref(), &body)? else {
+        let sent = self.sent(&parts, header.as_ref(), &body);
+        let Some(key) = keyed::resolve(&self.guard.sources, &sent)? else {
             return match self.guard.keyless {
                 Keyless::Refused => Err(Problem::new(Situation::KeyMissing)),
+                Keyless::Passed if self.guard.mode == Mode::ReplayOnly => Err(Problem::new(Situation::RoutePaused)),
                 Keyless::Passed => Ok(self.pass(parts, body).await),
             };
         };
         if !self.guard.identity.holds() {
-            let because = "What makes two requests the same one was configured otherwise before; an operator must accept the change (oncegate identity accept).";
-            return Err(Problem::new(Situation::Unavailable).because(because).retry_after(Duration::from_secs(60)));
+            let closed = Problem::new(Situation::Unavailable).because(IDENTITY_CHANGED);
+            return Err(closed.retry_after(Duration::from_secs(60)));
         }
         let preferred = preference::wait(&parts.headers, self.guard.longest_wait);
         let wait = self.guard.concurrent.wait(preferred, self.guard.longest_wait);
-        let arrival = self.arrival(&parts, &body, scope, &key, wait);
+        let arrival = self.arrival(&parts, &body, &sent, scope, &key, wait);
         if self.guard.mode == Mode::ReplayOnly {
             return self.replay_only(&arrival, &key.key).await;
         }
@@ -76,12 +79,19 @@ impl Guarded<'_> {
         principal.scope(self.guard.scope).map_err(auth_problem)
     }
 
-    fn key(&self, parts: &Parts, header: Option<&Key>, body: &Bytes) -> Result<Option<ResolvedKey>, Problem> {
-        let sent = Sent { header, path: self.params, query: parts.uri.query(), body: Some(body) };
-        keyed::resolve(&self.guard.sources, &sent)
+    fn sent<'s>(&'s self, parts: &'s Parts, header: Option<&'s Key>, body: &'s Bytes) -> Sent<'s> {
+        Sent { header, path: self.params, query: parts.uri.query(), body: Some(body) }
     }
 
-    fn arrival(&self, parts: &Parts, body: &Bytes, scope: Scope, key: &ResolvedKey, wait: Duration) -> Arrival {
+    fn arrival(
+        &self,
+        parts: &Parts,
+        body: &Bytes,
+        sent: &Sent<'_>,
+        scope: Scope,
+        key: &ResolvedKey,
+        wait: Duration,
+    ) -> Arrival {
         let said = fingerprint::Parts {
             method: &parts.method,
             path: parts.uri.path(),
@@ -90,7 +100,13 @@ impl Guarded<'_> {
             body: body.clone(),
         };
         let meaning = Meaning::of(said, &self.guard.rules);
-        self.gateway.engine.arrival(&self.guard.policy, scope, key, meaning, wait)
+        let arrival = self.gateway.engine.arrival(&self.guard.policy, scope, key, meaning, wait);
+        let events = &self.guard.policy.events;
+        if events.is_empty() {
+            return arrival;
+        }
+        let asked = Asked { sent: *sent, headers: &parts.headers, body };
+        Arrival { seed: Arc::new(events.seed(&asked, rand::random())), ..arrival }
     }
 
     fn outgoing(
@@ -101,11 +117,15 @@ impl Guarded<'_> {
     ) -> impl FnOnce(crate::engine::Attempt) -> futures_util::future::BoxFuture<'static, crate::engine::Executed<Reply>>
     + Send
     + 'static {
-        let (route, guard, peer) = (Arc::clone(self.route), Arc::clone(self.guard), self.caller.peer.clone());
         hop_by_hop::strip(&mut parts.headers);
-        self.gateway.prepare(&mut parts, &peer);
+        self.gateway.prepare(&mut parts, &self.caller.peer);
         parts.extensions.clear();
-        move |attempt| Box::pin(Outgoing { route, guard, key, parts, body }.execute(attempt))
+        if self.guard.policy.events.read_response() {
+            // Nobody reads in a compressed response here, and its events could say nothing of it.
+            parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        let forwarding = Arc::clone(&self.guard.forwarding);
+        move |attempt| Box::pin(Outgoing { forwarding, key, parts, body }.execute(attempt))
     }
 
     /// A replay goes through this gateway as the first answer did.
@@ -150,7 +170,7 @@ impl Guarded<'_> {
         let outcome = self.gateway.engine.observe(arrival);
         let response = self.pass(parts, body).await;
         let status = response.status();
-        let answer = match classify(status, &self.guard.outcomes, 1) {
+        let answer = match classify(status, &self.guard.forwarding.outcomes, 1) {
             Class::Completed => Outcome::Completed(Answer::StatusOnly(status.as_u16())),
             Class::NotExecuted => Outcome::NotExecuted,
             Class::Unknown => Outcome::Unknown,
@@ -163,8 +183,9 @@ impl Guarded<'_> {
     fn observed(&self, parts: &Parts, body: &Bytes) -> Option<Arrival> {
         let scope = self.scope(&parts.headers).ok()?;
         let header = keyed::from_header(&parts.headers).ok()?;
-        let key = self.key(parts, header.as_ref(), body).ok()??;
-        Some(self.arrival(parts, body, scope, &key, Duration::ZERO))
+        let sent = self.sent(parts, header.as_ref(), body);
+        let key = keyed::resolve(&self.guard.sources, &sent).ok()??;
+        Some(self.arrival(parts, body, &sent, scope, &key, Duration::ZERO))
     }
 
     fn count<A>(&self, arrived: &Arrived<A>) {

@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::{Handler, Protocol};
 use super::drain::{Connections, Drained};
+use super::workers::Dealer;
+use crate::upstream::Held;
 
 /// Pause after a failed accept, so that running out of file descriptors does not burn a core; short enough
 /// that nobody notices once one is free.
@@ -82,19 +84,21 @@ impl Listener {
         self.tcp.local_addr()
     }
 
-    /// Serves until `shutdown`; then accepts nothing more, lets the connections finish what they are doing,
+    /// Serves on the workers that `dealer` deals connections to, until `shutdown`; then accepts nothing more, lets the connections finish what they are doing,
     /// and cuts those that have not finished within the drain time-out.
     ///
     /// Connections that were upgraded have left HTTP and are not waited for.
-    pub async fn serve<S: Handler>(self, service: S, shutdown: CancellationToken) -> Drained {
+    pub async fn serve<S: Handler>(self, service: S, dealer: Dealer, shutdown: CancellationToken) -> Drained {
         let connections = Connections::new(shutdown);
         let protocol = Protocol::new(&self.options, connections.finish.clone());
         let places = Arc::new(Semaphore::new(self.options.max_connections.min(Semaphore::MAX_PERMITS)));
         while let Some((stream, addr, place)) = self.next(&places, &connections.finish).await {
-            let serving = protocol.clone().serve(stream, addr, service.clone());
-            connections.spawn(async move {
-                let _place = place;
-                serving.await;
+            let (protocol, service) = (protocol.clone(), service.clone());
+            connections.spawn_on(dealer.next(), async move {
+                match rehomed(stream) {
+                    Ok(stream) => protocol.serve(stream, addr, Held(Arc::new(place)), service).await,
+                    Err(error) => tracing::warn!(%error, "a connection could not be handed to its worker"),
+                }
             });
         }
         drop(self.tcp);
@@ -128,6 +132,11 @@ impl Listener {
             }
         }
     }
+}
+
+/// The same connection, watched by the runtime that this is called in instead of the listener's.
+fn rehomed(stream: TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(stream.into_std()?)
 }
 
 /// The connection that was to be accepted has failed; the listener has not.

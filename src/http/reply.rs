@@ -132,6 +132,9 @@ impl FromRequestParts<super::endpoints::Endpoints> for Caller {
 }
 
 /// Why nothing was done, and when to come again.
+/// Why a namespace is closed.
+pub(super) const IDENTITY_CHANGED: &str = "What makes two requests the same one was configured otherwise before; an operator must accept the change (oncegate identity accept).";
+
 pub(crate) fn unavailable(reason: Reason) -> Problem {
     let (because, seconds) = match reason {
         Reason::Store => ("Its store can't be reached.", 5),

@@ -40,26 +40,35 @@ pub struct Guard {
     pub concurrent: Concurrent,
     /// The longest that a retry may wait.
     pub longest_wait: Duration,
-    /// The key that the upstream sees.
-    pub forward_key: ForwardKey,
-    /// How it is spelled.
-    pub forward_format: ForwardFormat,
     /// Whether the guard decides.
     pub mode: Mode,
-    /// The largest answer kept, in bytes of its body.
-    pub response_limit: usize,
     /// What counts as the same request.
     pub rules: Rules,
-    /// What the upstream's statuses mean.
-    pub outcomes: OutcomeRules,
+    /// How its requests go out.
+    pub forwarding: Arc<Forwarding>,
+    /// Whether what gives its requests their identity is what the store has on record.
+    pub identity: IdentityCheck,
+}
+
+/// How a guarded request, or a delivery, goes out, and what is made of the answer.
+#[derive(Debug)]
+pub struct Forwarding {
+    /// Where it goes.
+    pub upstream: Upstream,
     /// How long the upstream may take.
     pub timeout: Duration,
     /// How long a timed-out answer's body may still take.
     pub late_window: Duration,
+    /// The key that the upstream sees.
+    pub key: ForwardKey,
+    /// How it is spelled.
+    pub key_format: ForwardFormat,
+    /// What the upstream's statuses mean.
+    pub outcomes: OutcomeRules,
+    /// The largest answer kept, in bytes of its body.
+    pub response_limit: usize,
     /// Fields that a replay leaves out.
     pub excluded: Vec<HeaderName>,
-    /// Whether what gives its requests their identity is what the store has on record.
-    pub identity: IdentityCheck,
 }
 
 /// What a request without a key comes to.
@@ -147,16 +156,25 @@ impl Concurrent {
     }
 }
 
-impl Guard {
+impl Forwarding {
     /// What is kept of its answers.
     pub(super) fn keeping(&self) -> Keeping<'_> {
         Keeping { outcomes: &self.outcomes, response_limit: self.response_limit, excluded: &self.excluded }
     }
 
+    /// What the upstream knows the request by: the key that it gets, however that is spelled.
+    #[must_use]
+    pub fn plain_key(&self, key: &Key, id: EntryId) -> String {
+        match self.key {
+            ForwardKey::Derived => id.to_hex(),
+            ForwardKey::Raw => key.as_str().to_owned(),
+        }
+    }
+
     /// The `Idempotency-Key` that the upstream gets.
     #[must_use]
     pub fn forwarded_key(&self, key: &Key, id: EntryId) -> String {
-        match (self.forward_key, self.forward_format) {
+        match (self.key, self.key_format) {
             (ForwardKey::Derived, ForwardFormat::Bare) => id.to_hex(),
             (ForwardKey::Derived, ForwardFormat::Quoted) => format!("\"{}\"", id.to_hex()),
             (ForwardKey::Raw, ForwardFormat::Bare) => key.to_bare(),

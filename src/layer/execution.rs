@@ -10,11 +10,12 @@ use http::{Extensions, Response, StatusCode};
 
 use super::completed::Completed;
 use super::ending::Ending;
+use super::event::{self, Event, EventError};
 use super::idempotency::Shared;
 use crate::engine::Attempt;
 use crate::engine::ledger::{FromState, Guarded, StoreError, To, Transition};
 use crate::engine::policy::KeyKind;
-use crate::entry::{Answer, EntryId, Key, Nonce, StoredResponse};
+use crate::entry::{Answer, EntryId, Key, StoredResponse};
 use crate::storage::{TxConnection, apply_on};
 
 /// One execution of a request: an axum extractor for handlers behind an
@@ -23,9 +24,7 @@ use crate::storage::{TxConnection, apply_on};
 /// Where requests without a key are let through, extract `Option<Execution>`.
 #[derive(Debug)]
 pub struct Execution {
-    id: EntryId,
-    nonce: Nonce,
-    attempt: u32,
+    attempt: Attempt,
     kind: KeyKind,
     shared: Arc<Shared>,
     ending: Arc<Ending>,
@@ -41,6 +40,9 @@ pub enum CompleteError {
     /// The handler has ended, and its answer has decided the outcome.
     #[error("the request's execution has ended before")]
     Ended,
+    /// An event can't be one.
+    #[error("event: {0}")]
+    Event(#[from] EventError),
     /// The database refused the statement.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -63,8 +65,8 @@ pub enum ExecutionRejection {
 struct Slot(Arc<Mutex<Option<Execution>>>);
 
 impl Execution {
-    pub(super) fn new(attempt: &Attempt, shared: &Arc<Shared>, kind: KeyKind, ending: Arc<Ending>) -> Self {
-        Self { id: attempt.id, nonce: attempt.nonce, attempt: attempt.number, kind, shared: Arc::clone(shared), ending }
+    pub(super) fn new(attempt: Attempt, shared: &Arc<Shared>, kind: KeyKind, ending: Arc<Ending>) -> Self {
+        Self { attempt, kind, shared: Arc::clone(shared), ending }
     }
 
     pub(super) fn put_into(self, extensions: &mut Extensions) {
@@ -74,30 +76,31 @@ impl Execution {
     /// The entry: the same for every retry of the request.
     #[must_use]
     pub fn id(&self) -> EntryId {
-        self.id
+        self.attempt.id
     }
 
     /// The number of this execution, from 1. Above 1 an earlier one ended Unknown.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.attempt
+        self.attempt.number
     }
 
     /// The idempotency key for a call to another service: derived from namespace, scope and key, the same for
     /// every retry, another one for every other request. It tells that service nothing of the client's key.
     #[must_use]
     pub fn downstream_key(&self) -> String {
-        self.id.to_hex()
+        self.attempt.id.to_hex()
     }
 
     /// The same for one of several calls to the same service.
     #[must_use]
     pub fn downstream_key_of(&self, step: &str) -> String {
-        Key::composite(&[&self.id.to_hex(), step]).to_bare()
+        Key::composite(&[&self.attempt.id.to_hex(), step]).to_bare()
     }
 
     /// Finishes the entry on `tx`, inside the transaction that the caller has open there: the handler's own
-    /// rows and the answer that every retry gets are one commit.
+    /// rows, the answer that every retry gets, and the events that announce it are one commit. `events` come
+    /// after those of the operation itself ([`Operation::events`](super::Operation::events)), in this order.
     ///
     /// 1. Make it the last statement: it locks the entry's row until the end of the transaction.
     /// 2. Then commit.
@@ -108,18 +111,19 @@ impl Execution {
     /// transaction: if it does not commit, whatever the handler then returns, the key is free again.
     ///
     /// What a crash leaves, by the last step done:
-    /// - before the commit: no rows of the handler's, and an entry in progress, which becomes Unknown;
-    /// - after the commit, before or while answering: the handler's rows and the completed entry. A retry
-    ///   gets the answer.
+    /// - before the commit: no rows of the handler's, no events, and an entry in progress, which becomes Unknown;
+    /// - after the commit, before or while answering: the handler's rows, the events and the completed entry. A
+    ///   retry gets the answer; the events are published by whichever process relays their queue.
     ///
     /// On SQLite there is one writer at a time: see [`crate::layer`].
     ///
     /// # Errors
-    /// If the entry is no longer this execution's, or the database refuses.
+    /// If the entry is no longer this execution's, an event can't be one, or the database refuses.
     pub async fn complete_in(
         self,
         tx: &mut impl TxConnection,
         response: StoredResponse,
+        events: &[Event],
     ) -> Result<Completed, CompleteError> {
         let operation = &self.shared.operation;
         let StoredResponse { status, headers, body } = response;
@@ -128,15 +132,17 @@ impl Execution {
         if !self.ending.begin(Arc::clone(&response)) {
             return Err(CompleteError::Ended);
         }
+        // After that: a mistake in an event must not leave the answer to decide.
         let answer = if response.body.len() <= operation.response_limit {
             Answer::Response(Arc::clone(&response))
         } else {
             Answer::StatusOnly(status.as_u16())
         };
-        let policy = &self.shared.policy;
+        let (policy, id, nonce) = (&self.shared.policy, self.attempt.id, self.attempt.nonce);
+        let events = event::resolve(events, &self.attempt, &self.shared, &answer)?;
         let tombstone = policy.tombstones.of(self.kind);
-        let to = To::Completed { nonce: self.nonce, answer, retention: policy.retention, tombstone };
-        let transition = Transition { id: self.id, nonce: self.nonce, from: FromState::Unfinished, to };
+        let to = To::Completed { nonce, answer, retention: policy.retention, tombstone, events };
+        let transition = Transition { id, nonce, from: FromState::Unfinished, to };
         match apply_on(tx, &transition).await? {
             Guarded::Done => Ok(Completed::new(response, self.ending)),
             Guarded::Fenced => Err(CompleteError::Fenced),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts as _, RawPathParams};
+use axum::extract::{FromRequestParts as _, OriginalUri, RawPathParams};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
@@ -20,6 +20,7 @@ use crate::entry::source::Sent;
 use crate::http::reply::Caller;
 use crate::http::route::Keyless;
 use crate::http::{body, keyed, preference};
+use crate::outbox::seed::Asked;
 use crate::problem::{Problem, Situation};
 
 /// A request that may go on.
@@ -79,16 +80,21 @@ impl Shared {
                 Keyless::Passed => Ok(Admitted::Keyless(body)),
             };
         };
+        // A nested router hides its prefix from what is in it, and two shops' orders are not one request.
+        let path = parts.extensions.get::<OriginalUri>().map_or(parts.uri.path(), |uri| uri.path());
         let said = fingerprint::Parts {
             method: &parts.method,
-            path: parts.uri.path(),
+            path,
             query: parts.uri.query(),
             headers: &parts.headers,
             body: body.clone(),
         };
         let meaning = Meaning::of(said, &operation.rules);
         let wait = operation.concurrent.wait(preferred, operation.longest_wait);
-        let arrival = self.engine.arrival(&self.policy, scope, &key, meaning, wait);
+        let asked = Asked { sent, headers: &parts.headers, body: &body };
+        // Also where no rule asks for it: the handler may announce something, and that belongs to the same trace.
+        let seed = Arc::new(self.policy.events.seed(&asked, rand::random()));
+        let arrival = Arrival { seed, ..self.engine.arrival(&self.policy, scope, &key, meaning, wait) };
         Ok(Admitted::Keyed(Box::new(arrival), key.key, body))
     }
 }

@@ -76,11 +76,11 @@ where
         }
         let ending = Arc::new(Ending::default());
         let mut request = request.map(Body::from);
-        Execution::new(&attempt, &shared, kind, Arc::clone(&ending)).put_into(request.extensions_mut());
+        let number = attempt.number;
+        Execution::new(attempt, &shared, kind, Arc::clone(&ending)).put_into(request.extensions_mut());
         let deadline = clock::now() + shared.operation.timeout;
         let calling = AssertUnwindSafe(async move { service.call(request).await }).catch_unwind();
         let mut calling = Box::pin(calling.map(Handled::from));
-        let number = attempt.number;
         match timeout_at(deadline, &mut calling).await {
             Ok(handled) => concluded(handled, ending, &shared, number, deadline).await,
             Err(_elapsed) => Executed::TimedOut {

@@ -7,6 +7,7 @@ use tower::Layer;
 use super::operation::Operation;
 use super::service::IdempotencyService;
 use crate::engine::{Engine, Policy};
+use crate::outbox::lane::{Lanes, UnknownQueue};
 
 /// Makes the requests of one kind of operation safe to send twice: the first one reaches the inner service,
 /// every other one gets the first one's answer.
@@ -32,16 +33,25 @@ pub(super) struct Shared {
     pub(super) engine: Arc<Engine>,
     pub(super) operation: Operation,
     pub(super) policy: Arc<Policy>,
+    pub(super) lanes: Lanes,
     pub(super) problems: Box<str>,
 }
 
 impl IdempotencyLayer {
-    /// The layer of `operation` over an engine that runs. `problems` is where the problem pages are, with a
-    /// slash at its end.
-    #[must_use]
-    pub fn new(engine: Arc<Engine>, operation: Operation, problems: impl Into<Box<str>>) -> Self {
-        let policy = Arc::new(operation.policy());
-        Self { shared: Arc::new(Shared { engine, operation, policy, problems: problems.into() }) }
+    /// The layer of `operation` over an engine that runs. `lanes` are of the queues that its events go to;
+    /// `problems` is where the problem pages are, with a slash at its end.
+    ///
+    /// # Errors
+    /// If an event goes to another queue.
+    pub fn new(
+        engine: Arc<Engine>,
+        operation: Operation,
+        lanes: Lanes,
+        problems: impl Into<Box<str>>,
+    ) -> Result<Self, UnknownQueue> {
+        let policy = Arc::new(operation.policy(&lanes)?);
+        let problems = problems.into();
+        Ok(Self { shared: Arc::new(Shared { engine, operation, policy, lanes, problems }) })
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Both doors lead into one engine: keys, fingerprints, answers, problems and guarantees are the gateway's.
 //! What a service has besides: its handler may finish the entry in its own transaction
-//! ([`Execution::complete_in`]), so that its rows and the stored answer are one commit and nothing can come
-//! between them.
+//! ([`Execution::complete_in`]), so that its rows, the stored answer and the [events](Event) that it
+//! announces are one commit and nothing can come between them.
 //!
 //! ```no_run
 //! use axum::extract::State;
@@ -28,7 +28,7 @@
 //!         .map_err(failed)?;
 //!     let response = StoredResponse::json(StatusCode::CREATED, &order).map_err(|_| StatusCode::BAD_REQUEST)?;
 //!     let completed =
-//!         execution.complete_in(&mut *tx, response).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+//!         execution.complete_in(&mut *tx, response, &[]).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
 //!     tx.commit().await.map_err(failed)?;
 //!     Ok(completed)
 //! }
@@ -63,6 +63,7 @@
 
 mod completed;
 mod ending;
+mod event;
 mod execution;
 mod future;
 mod guarded;
@@ -72,6 +73,7 @@ mod operation;
 mod service;
 
 pub use completed::Completed;
+pub use event::{Event, EventError};
 pub use execution::{CompleteError, Execution, ExecutionRejection};
 pub use future::ResponseFuture;
 pub use idempotency::IdempotencyLayer;

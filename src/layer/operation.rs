@@ -14,6 +14,8 @@ use crate::entry::{KeySource, KeySources, Namespace, NamespaceError, Scope};
 use crate::http::body::BodyLimits;
 use crate::http::kept::Keeping;
 use crate::http::route::{Concurrent, Keyless};
+use crate::outbox::lane::{Lanes, UnknownQueue};
+use crate::outbox::rule::{EventRule, EventRules};
 use crate::problem::Problem;
 use crate::upstream::OutcomeRules;
 
@@ -60,6 +62,7 @@ pub struct Operation {
     retention: Duration,
     tombstones: Tombstones,
     on_unknown: OnUnknown,
+    events: Vec<EventRule>,
     pub(super) concurrent: Concurrent,
     pub(super) longest_wait: Duration,
     pub(super) timeout: Duration,
@@ -86,6 +89,7 @@ impl Operation {
             retention: DAY,
             tombstones: Tombstones { header: Some(DAY * 30), business: None },
             on_unknown: OnUnknown::Hold,
+            events: Vec::new(),
             concurrent: Concurrent::Processing,
             longest_wait: Duration::from_secs(10),
             timeout: Duration::from_secs(10),
@@ -191,6 +195,17 @@ impl Operation {
         self
     }
 
+    /// What is announced of each completed request, whoever completes it and however: committed together with its
+    /// outcome. A handler that finishes its entry itself can announce
+    /// [more](super::Execution::complete_in) besides.
+    ///
+    /// The events' own names must differ, and never change.
+    #[must_use]
+    pub fn events(mut self, events: Vec<EventRule>) -> Self {
+        self.events = events;
+        self
+    }
+
     /// Executes an Unknown request again when it is retried, instead of holding it.
     ///
     /// Right only for a handler whose every effect
@@ -222,15 +237,17 @@ impl Operation {
         format!("keys={} scope={}", self.keys, self.scope_name)
     }
 
-    pub(super) fn policy(&self) -> Policy {
-        Policy {
+    pub(super) fn policy(&self, lanes: &Lanes) -> Result<Policy, UnknownQueue> {
+        let events = EventRules::new(self.namespace.as_str(), self.events.clone(), lanes)?;
+        Ok(Policy {
             route: self.namespace.as_str().into(),
             namespace: self.namespace.clone(),
             retention: self.retention,
             tombstones: self.tombstones,
             on_unknown: self.on_unknown.clone(),
+            events,
             budget: self.budget(),
-        }
+        })
     }
 
     pub(super) fn keeping(&self) -> Keeping<'_> {

@@ -19,6 +19,7 @@ use self::circuit::CircuitOptions;
 use self::memory::MemoryMarks;
 use self::redis::RedisMarks;
 use crate::engine::marks::Marks;
+use crate::redis::ServersError;
 
 /// Which mark store, and how it is used.
 #[derive(Clone)]
@@ -57,6 +58,16 @@ pub enum MarksError {
     /// The client refuses them.
     #[error("the mark store can't be used as configured: {0}")]
     Refused(String),
+}
+
+impl From<ServersError> for MarksError {
+    fn from(error: ServersError) -> Self {
+        match error {
+            ServersError::Scheme => Self::Scheme,
+            ServersError::Malformed(what) => Self::Malformed(what),
+            ServersError::Refused(reason) => Self::Refused(reason),
+        }
+    }
 }
 
 /// The mark store that `options` name. Does not connect: a store that is down is a hint less, no reason

@@ -1,10 +1,16 @@
 //! The composition root: makes a running gateway of a configuration. The only place that names adapters.
 
+mod brokers;
+mod error;
+mod forgotten;
 mod identity;
 mod options;
+mod probe;
+mod queues;
 mod routes;
+mod subscriptions;
 
-use std::io;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,72 +21,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Authenticator, HeaderAuthenticator};
 use crate::clock;
-use crate::committer::Committer;
+use crate::committer::{Committer, Writers};
 use crate::config::{Config, StatusEndpoint};
-use crate::engine::ledger::StoreError;
-use crate::engine::{Engine, Housekeeping, Parts};
+use crate::engine::{Engine, Housekeeping, OnEvents, Parts, Policy};
 use crate::entry::fingerprint::{Secrets, SecretsError};
 use crate::http::drain::Drained;
 use crate::http::endpoints::{Endpoints, StatusAccess};
 use crate::http::gateway::{Gateway, Inner};
 use crate::http::listener::{Listener, ListenerOptions};
-use crate::http::tls::TlsError;
-use crate::http::{app, body::BodyLimits};
-use crate::marks::{self, MarksError};
-use crate::storage::{self, Store, Weakness};
+use crate::http::workers::{Dealer, Workers};
+use crate::http::{app, body::BodyLimits, cors};
+use crate::marks;
+use crate::storage::{Durability, Store};
 use crate::telemetry;
-use crate::upstream::InvalidUpstream;
+pub use error::ServeError;
 use identity::IdentityGuard;
+use queues::{Publishing, Queues};
 use routes::Routes;
-
-/// Why a gateway does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The database can't be opened or migrated.
-    #[error("the store can't be used: {0}")]
-    Store(#[from] storage::Error),
-    /// The database can't be asked.
-    #[error("the store can't be used: {0}")]
-    StoreAsked(#[from] StoreError),
-    /// The database may lose a confirmed commit.
-    #[error(
-        "the store may lose a confirmed commit, and a lost commit is a payment that may happen twice: {0}. Set it right, or allow it with store.allow_weak_durability = true"
-    )]
-    WeakDurability(String),
-    /// The mark store's settings are wrong.
-    #[error("marks: {0}")]
-    Marks(#[from] MarksError),
-    /// The fingerprint secrets are wrong.
-    #[error("secrets.fingerprint: {0}")]
-    Secrets(#[from] SecretsError),
-    /// An upstream's settings are wrong.
-    #[error("upstreams: {0}")]
-    Upstream(#[from] InvalidUpstream),
-    /// The routes can't be served as configured.
-    #[error("routes: {0}")]
-    Routes(String),
-    /// The certificate can't be used.
-    #[error("server.tls: {0}")]
-    Tls(#[from] TlsError),
-    /// A file can't be read.
-    #[error("{file}: {error}")]
-    File {
-        /// Which one.
-        file: String,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The address can't be bound.
-    #[error(
-        "{address} can't be bound: {error}. Choose another address with --listen (server.listen) or server.admin_listen"
-    )]
-    Bind {
-        /// Which one.
-        address: SocketAddr,
-        /// Why not.
-        error: io::Error,
-    },
-}
+pub use subscriptions::rules as subscription_rules;
+use subscriptions::{Subscribed, Subscriptions};
 
 /// What outcomes that are being recorded get even when the drain time is over.
 const LAST_COMMITS: Duration = Duration::from_secs(1);
@@ -94,8 +53,12 @@ pub struct Server {
     serving: JoinHandle<Drained>,
     stop_serving: CancellationToken,
     housekeeping: Background,
-    writers: Background,
+    writers: Writers,
+    workers: Workers,
+    subscribed: Subscribed,
+    relays: Publishing,
     draining: Arc<AtomicBool>,
+    drain_delay: Duration,
     drain_timeout: Duration,
 }
 
@@ -111,13 +74,15 @@ impl Server {
             Some(admin) => Some(bind(admin.get(), ListenerOptions::default()).await?.0),
             None => None,
         };
-        let routes = routes::build(config)?;
-        let (mut writers, mut housekeeping) = (Background::default(), Background::default());
+        let queues = Queues::open(config, &store).await?;
+        let routes = routes::build(config, &queues.lanes)?;
+        let subscriptions = Subscriptions::open(config, &store, &routes).await?;
+        let mut housekeeping = Background::default();
+        forgotten::tell(config, &store, &mut housekeeping).await?;
         let committer = Committer::new(store.clone(), options::limits(config));
-        for _ in 0..config.store.writers.get() {
-            writers.spawn(|stop| committer.clone().run(stop));
-        }
-        let parts = parts(config, &store, &routes, address)?;
+        let writers = Writers::start(&committer, options::writers(config)).map_err(ServeError::Threads)?;
+        let policies = routes.policies.clone().into_iter().chain(subscriptions.policies()).collect();
+        let parts = parts(config, &store, policies, queues.on_events(), address)?;
         let engine = Engine::begin(parts, committer, options::engine(config)).await?;
         housekeeping.spawn(|stop| Housekeeping::new(Arc::clone(&engine)).run(stop));
         let guard = IdentityGuard::new(store.clone(), config.identities(), routes.identities.clone());
@@ -127,19 +92,40 @@ impl Server {
         let draining = Arc::new(AtomicBool::new(false));
         let endpoints = Endpoints {
             gateway: gateway(config, routes, &engine),
-            store_is_writable: probe(&store),
+            store_is_writable: probe::store(&store),
             draining: Arc::clone(&draining),
             status: status(config),
         };
         if let Some(admin) = admin {
             telemetry::keep_metrics();
+            housekeeping.spawn(telemetry::tidy_metrics);
             housekeeping.spawn(|stop| serve_operators(admin, endpoints.clone(), stop));
         }
         let stop_serving = CancellationToken::new();
         let app = app::public(endpoints, &config.server.prefix);
-        let serving = tokio::spawn(listener.serve(app, stop_serving.clone()));
-        let drain_timeout = config.server.drain_timeout.get();
-        Ok(Self { address, engine, store, serving, stop_serving, housekeeping, writers, draining, drain_timeout })
+        let app = match options::cors(config) {
+            Some(cors) => cors::allow(app, cors),
+            None => app,
+        };
+        let workers = Workers::start(options::workers(config)).map_err(ServeError::Threads)?;
+        let serving = tokio::spawn(listener.serve(app, workers.dealer(), stop_serving.clone()));
+        let subscribed = subscriptions.start(&engine, &queues.wakes);
+        let (drain_delay, drain_timeout) = (config.server.drain_delay.get(), config.server.drain_timeout.get());
+        Ok(Self {
+            address,
+            engine,
+            store,
+            serving,
+            stop_serving,
+            housekeeping,
+            writers,
+            workers,
+            subscribed,
+            relays: queues.publish(),
+            draining,
+            drain_delay,
+            drain_timeout,
+        })
     }
 
     /// Where it listens.
@@ -156,21 +142,27 @@ impl Server {
         // One time-out for both: who set it also set when the process is killed.
         let end = clock::now() + self.drain_timeout;
         self.draining.store(true, Ordering::Release);
+        // Whoever asks for readiness is to hear of it before the listener closes.
+        tokio::time::sleep(self.drain_delay).await;
         self.stop_serving.cancel();
-        match self.serving.await {
+        // Both doors at once: what they have begun, the engine still has to record.
+        let (served, delivered) = tokio::join!(self.serving, tokio::time::timeout_at(end, self.subscribed.end()));
+        if delivered.is_err() {
+            tracing::warn!("deliveries were cut off at the end of the drain time");
+        }
+        match served {
             Ok(Drained { cut: 0 }) => {}
             Ok(Drained { cut }) => {
                 tracing::warn!(connections = cut, "connections were cut at the end of the drain time");
             }
             Err(error) => tracing::error!(%error, "listener ended badly"),
         }
-        match tokio::time::timeout_at(end.max(clock::now() + LAST_COMMITS), self.engine.drain()).await {
-            Ok(Ok(())) => tracing::info!("all requests have finished"),
-            Ok(Err(error)) => tracing::warn!(%error, "instance could not be ended"),
-            Err(_) => tracing::warn!("executions were cut off: they become unknown when the lease has run out"),
-        }
+        self.engine.drain_until(end.max(clock::now() + LAST_COMMITS)).await;
+        // Last of all events, those of the requests that have just finished.
+        self.relays.end().await;
         self.housekeeping.end().await;
         self.writers.end().await;
+        self.workers.end().await;
         self.store.close().await;
     }
 }
@@ -193,22 +185,34 @@ impl Background {
     }
 }
 
-fn parts(config: &Config, store: &Arc<Store>, routes: &Routes, address: SocketAddr) -> Result<Parts, ServeError> {
+fn parts(
+    config: &Config,
+    store: &Arc<Store>,
+    policies: HashMap<Box<str>, Arc<Policy>>,
+    on_events: OnEvents,
+    address: SocketAddr,
+) -> Result<Parts, ServeError> {
     Ok(Parts {
         ledger: store.clone(),
         instances: store.clone(),
         marks: marks::connect(&options::marks(config)?)?,
-        secrets: secrets(config, routes)?,
-        policies: routes.policies.clone(),
+        // A gateway that guards nothing makes no fingerprints, and so needs no secret of anybody's.
+        secrets: match policies.is_empty() {
+            true => Secrets::new(vec![rand::random::<[u8; 32]>().to_vec()])?,
+            false => secrets(config)?,
+        },
+        policies,
+        on_events,
         name: format!("{address} pid {}", std::process::id()),
     })
 }
 
 /// A gateway that guards nothing makes no fingerprints, and so needs no secret of anybody's.
-fn secrets(config: &Config, routes: &Routes) -> Result<Secrets, SecretsError> {
-    if routes.guards.is_empty() {
-        return Secrets::new(vec![rand::random::<[u8; 32]>().to_vec()]);
-    }
+/// The fingerprint secrets, as they are configured.
+///
+/// # Errors
+/// If they can't be used.
+pub fn secrets(config: &Config) -> Result<Secrets, SecretsError> {
     Secrets::new(config.secrets.fingerprint.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect())
 }
 
@@ -228,17 +232,11 @@ fn gateway(config: &Config, routes: Routes, engine: &Arc<Engine>) -> Gateway {
 /// # Errors
 /// If it can't be used, or may lose a confirmed commit without that being allowed.
 pub async fn open_store(config: &Config) -> Result<Arc<Store>, ServeError> {
-    let store = Arc::new(Store::open(&options::store(config))?);
-    store.migrate().await?;
-    let weak = store.check_durability().await?;
-    if !weak.is_empty() {
-        let text = weak.iter().map(Weakness::to_string).collect::<Vec<_>>().join("; ");
-        if !config.store.allow_weak_durability {
-            return Err(ServeError::WeakDurability(text));
-        }
-        tracing::error!(weakness = %text, "the store may lose confirmed commits: a lost commit is a payment that may happen twice");
-    }
-    Ok(store)
+    let durability = match config.store.allow_weak_durability {
+        true => Durability::WeakAllowed,
+        false => Durability::Demanded,
+    };
+    Ok(Store::ready(&options::store(config), config.store.start_timeout.get(), durability).await?)
 }
 
 async fn bind(address: SocketAddr, options: ListenerOptions) -> Result<(Listener, SocketAddr), ServeError> {
@@ -250,16 +248,8 @@ async fn bind(address: SocketAddr, options: ListenerOptions) -> Result<(Listener
 
 /// Operators are answered until everything else has ended, and nobody waits for them.
 async fn serve_operators(listener: Listener, endpoints: Endpoints, stop: CancellationToken) {
-    let serving = listener.serve(app::admin(endpoints), CancellationToken::new());
+    let serving = listener.serve(app::admin(endpoints), Dealer::here(), CancellationToken::new());
     stop.run_until_cancelled(serving).await;
-}
-
-fn probe(store: &Arc<Store>) -> crate::http::endpoints::Probe {
-    let store = Arc::clone(store);
-    Arc::new(move || {
-        let store = Arc::clone(&store);
-        Box::pin(async move { store.ping().await.is_ok() })
-    })
 }
 
 fn authenticator(config: &Config) -> Authenticator {

@@ -7,15 +7,18 @@ use http::{HeaderMap, StatusCode};
 
 use super::{ServeError, options};
 use crate::config::{
-    Absent, Config, Lookup, Name, OnUnknown as Configured, Policy as Idempotency, Route as ConfiguredRoute,
-    Statuses as ConfiguredStatuses,
+    Absent, Asked, Config, Event, FieldName, FieldValue, Lookup, LookupRequest, Name, OnUnknown as Configured,
+    Policy as Idempotency, Queue, Route as ConfiguredRoute, Statuses as ConfiguredStatuses,
 };
 use crate::engine::Policy;
 use crate::engine::policy::{LookupPolicy, OnUnknown, Tombstones};
 use crate::entry::fingerprint::Rules;
-use crate::http::route::{Guard, IdentityCheck, Keyless, Mode, Route};
+use crate::entry::source::Alternative;
+use crate::http::route::{Forwarding, Guard, IdentityCheck, Keyless, Mode, Route};
+use crate::outbox::lane::Lanes;
+use crate::outbox::rule::{DEFAULT_EVENT_BYTES, EventRule, EventRules, When};
 use crate::routing::Router;
-use crate::upstream::lookup::UpstreamLookup;
+use crate::upstream::lookup::{Target, UpstreamLookup};
 use crate::upstream::{OutcomeRules, Statuses, Upstream};
 
 /// The routes and what hangs on them.
@@ -27,7 +30,8 @@ pub(super) struct Routes {
     pub(super) identities: BTreeMap<String, IdentityCheck>,
 }
 
-pub(super) fn build(config: &Config) -> Result<Routes, ServeError> {
+/// The routes of `config`, with events to queues of so many `lanes`.
+pub(super) fn build(config: &Config, lanes: &Lanes) -> Result<Routes, ServeError> {
     let mut upstreams = HashMap::new();
     for configured in &config.upstreams {
         upstreams.insert(configured.name.as_str(), Upstream::new(&options::upstream(configured))?);
@@ -40,9 +44,9 @@ pub(super) fn build(config: &Config) -> Result<Routes, ServeError> {
             upstreams.get(configured.upstream.as_str()).cloned().ok_or_else(|| unknown(&configured.upstream))?;
         let guard = match &configured.idempotency {
             None => None,
-            Some(idempotency) => {
-                Some(Arc::new(Building { config, configured, upstream: &upstream }.guard(idempotency, &identities)?))
-            }
+            Some(idempotency) => Some(Arc::new(
+                Building { config, configured, upstream: &upstream, lanes }.guard(idempotency, &identities)?,
+            )),
         };
         if let Some(guard) = &guard {
             policies.insert(guard.policy.route.clone(), Arc::clone(&guard.policy));
@@ -63,6 +67,7 @@ struct Building<'a> {
     config: &'a Config,
     configured: &'a ConfiguredRoute,
     upstream: &'a Upstream,
+    lanes: &'a Lanes,
 }
 
 impl Building<'_> {
@@ -85,23 +90,30 @@ impl Building<'_> {
             scope: self.configured.scope(idempotency, &self.config.auth),
             concurrent: idempotency.concurrent,
             longest_wait: idempotency.wait.get(),
-            forward_key: idempotency.forward_key,
-            forward_format: idempotency.forward_key_format,
             mode: idempotency.mode,
-            response_limit: idempotency.response_limit.get(),
             rules: Rules::new(
                 idempotency.fingerprint.ignore.clone(),
                 idempotency.fingerprint.headers.iter().map(|name| name.get().clone()).collect(),
             ),
+            forwarding: Arc::new(self.forwarding(idempotency, timeout)),
+            identity: identities.get(namespace.as_str()).cloned().unwrap_or_default(),
+        })
+    }
+
+    fn forwarding(&self, idempotency: &Idempotency, timeout: std::time::Duration) -> Forwarding {
+        Forwarding {
+            upstream: self.upstream.clone(),
+            timeout,
+            late_window: self.config.engine.late_answer.get(),
+            key: idempotency.forward_key,
+            key_format: idempotency.forward_key_format,
             outcomes: OutcomeRules {
                 not_executed: statuses(&idempotency.outcomes.not_executed),
                 settles: statuses(&idempotency.outcomes.settles),
             },
-            timeout,
-            late_window: self.config.engine.late_answer.get(),
+            response_limit: idempotency.response_limit.get(),
             excluded: excluded(idempotency),
-            identity: identities.get(namespace.as_str()).cloned().unwrap_or_default(),
-        })
+        }
     }
 
     fn policy(&self, idempotency: &Idempotency, timeout: std::time::Duration) -> Result<Policy, ServeError> {
@@ -120,30 +132,53 @@ impl Building<'_> {
                 _ if idempotency.mode == Mode::Observe => OnUnknown::Hold,
                 (Configured::Hold, _) => OnUnknown::Hold,
                 (Configured::Forward, _) => OnUnknown::Forward,
-                (Configured::Lookup, Some(lookup)) => OnUnknown::Lookup(self.lookup(idempotency, lookup)),
+                (Configured::Lookup, Some(lookup)) => {
+                    let kinds = idempotency.key.alternatives();
+                    let mixed =
+                        kinds.iter().any(Alternative::is_business) && !kinds.iter().all(Alternative::is_business);
+                    let asking = Asking {
+                        forwarding: Arc::new(self.forwarding(idempotency, timeout)),
+                        business_keys_only: mixed && !lookup.request.says(Asked::ForwardedKey),
+                    };
+                    OnUnknown::Lookup(asking.policy(lookup))
+                }
                 (Configured::Lookup, None) => {
                     let name = self.configured.name.as_str();
                     return Err(ServeError::Routes(format!("{name}: on_unknown = \"lookup\" needs a lookup")));
                 }
             },
+            events: self.events(idempotency)?,
             budget: timeout + self.config.engine.margin.get(),
         })
     }
 
-    fn lookup(&self, idempotency: &Idempotency, lookup: &Lookup) -> LookupPolicy {
-        let request = lookup.request.clone();
-        let headers: HeaderMap =
-            lookup.headers.iter().map(|(name, value)| (name.get().clone(), value.get().clone())).collect();
+    fn events(&self, idempotency: &Idempotency) -> Result<EventRules, ServeError> {
+        // Announcing would not be observing.
+        let events = if idempotency.mode == Mode::Observe { &[][..] } else { &self.configured.events };
+        let rules = events.iter().map(|event| rule(event, self.config.queue(&event.queue))).collect();
+        let name = self.configured.name.as_str();
+        EventRules::new(name, rules, self.lanes).map_err(|error| ServeError::Routes(format!("{name}: {error}")))
+    }
+}
+
+/// How an upstream is asked what became of what went out so.
+pub(super) struct Asking {
+    pub(super) forwarding: Arc<Forwarding>,
+    pub(super) business_keys_only: bool,
+}
+
+impl Asking {
+    pub(super) fn policy(self, lookup: &Lookup) -> LookupPolicy {
         let equals = &lookup.completed_when.equals;
         let asking = UpstreamLookup {
-            upstream: self.upstream.clone(),
-            target: Box::new(move |key| request.target(key)),
-            headers,
+            upstream: self.forwarding.upstream.clone(),
+            headers: fields(&lookup.headers),
             completed: statuses(&lookup.completed_when.status),
             equals: equals.iter().map(|(pointer, value)| (pointer.to_string(), value.clone())).collect(),
             timeout: lookup.timeout.get(),
-            response_limit: idempotency.response_limit.get(),
-            excluded: excluded(idempotency),
+            response_limit: self.forwarding.response_limit,
+            excluded: self.forwarding.excluded.clone(),
+            target: target(lookup.request.clone(), self.forwarding),
         };
         let believed = match lookup.absent {
             Absent::Unknown => None,
@@ -151,10 +186,41 @@ impl Building<'_> {
         };
         LookupPolicy {
             lookup: Arc::new(asking),
+            business_keys_only: self.business_keys_only,
             absent_means_not_executed_after: believed,
             first: lookup.first.get(),
             max: lookup.max.get(),
         }
+    }
+}
+
+fn target(request: LookupRequest, forwarding: Arc<Forwarding>) -> Target {
+    Box::new(move |id, identity| {
+        request.target(|what| match what {
+            Asked::Key => Some(identity.key.as_str().into()),
+            Asked::ForwardedKey => Some(forwarding.plain_key(&identity.key, id).into()),
+            Asked::Tenant => identity.scope.tenant_name().map(Into::into),
+            Asked::Subject => identity.scope.subject_name().map(Into::into),
+        })
+    })
+}
+
+/// Configured fields as they are sent.
+pub(super) fn fields(configured: &BTreeMap<FieldName, FieldValue>) -> HeaderMap {
+    configured.iter().map(|(name, value)| (name.get().clone(), value.get().clone())).collect()
+}
+
+fn rule(event: &Event, queue: Option<&Queue>) -> EventRule {
+    let equals = event.when.equals.iter().map(|(pointer, value)| (pointer.clone(), value.clone()));
+    EventRule {
+        source: event.source.as_deref().map(Into::into),
+        when: When::new(event.when.status.iter().collect(), equals),
+        queue: event.queue.as_str().into(),
+        key: event.key.clone(),
+        data: event.data.clone(),
+        on_failure: event.on_failure,
+        max_bytes: queue.map_or(DEFAULT_EVENT_BYTES, |queue| queue.max_event_bytes.get()),
+        ..EventRule::new(event.name.as_str(), &*event.kind, &*event.topic)
     }
 }
 

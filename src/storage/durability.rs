@@ -20,6 +20,15 @@ pub struct Weakness {
     pub remedy: &'static str,
 }
 
+/// Whether a database may be used that may lose a confirmed commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// It is refused.
+    Demanded,
+    /// It is used, and each start says so in the log: for tests and toys.
+    WeakAllowed,
+}
+
 impl Store {
     /// Reads the database's settings and returns those by which a commit may be lost; none is good.
     ///

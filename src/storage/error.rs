@@ -11,6 +11,11 @@ pub enum Error {
     /// The schema could not be brought up to date.
     #[error("migration failed: {0}")]
     Migration(String),
+    /// The database may lose a confirmed commit, and nobody has allowed that.
+    #[error(
+        "it may lose a confirmed commit, and a lost commit is a payment that may happen twice: {0}. Set it right, or take the risk with allow_weak_durability"
+    )]
+    WeakDurability(String),
     /// The database did not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -41,6 +46,28 @@ pub(super) fn classify_commit(error: &sqlx::Error) -> StoreError {
         StoreError::Unavailable(text) | StoreError::CommitUnknown(text) => StoreError::CommitUnknown(text),
         certain @ (StoreError::Conflict(_) | StoreError::Locked(_) | StoreError::Refused(_)) => certain,
     }
+}
+
+/// What an error of a statement says that commits by itself. An error that ends the statement alone has rolled it
+/// back; whatever ends the connection may have come after its commit.
+pub(super) fn classify_autocommit(error: &sqlx::Error) -> StoreError {
+    use sqlx::postgres::{PgDatabaseError, PgSeverity};
+    let postgres = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    match postgres.map(PgDatabaseError::severity) {
+        Some(PgSeverity::Error) => classify(error),
+        Some(_) | None => classify_commit(error),
+    }
+}
+
+/// Whether a statement was ended by its own guard, a division by zero.
+pub(super) fn is_guard(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("22012"))
+}
+
+/// Whether PostgreSQL refuses a statement because an earlier one of its transaction has failed: it can only roll back.
+pub(super) fn is_of_failed_transaction(error: &sqlx::Error) -> bool {
+    let postgres = |error: &sqlx::postgres::PgDatabaseError| error.code() == "25P02";
+    error.as_database_error().and_then(|error| error.try_downcast_ref()).is_some_and(postgres)
 }
 
 fn by_sqlstate(code: &str, text: String) -> StoreError {

@@ -64,7 +64,7 @@ impl Instances for Store {
 
     fn renew(&self, id: InstanceId) -> BoxFuture<'_, Result<Renewed, StoreError>> {
         Box::pin(async move {
-            let mut transaction = self.begin().await?;
+            let mut transaction = self.begin_lease().await?;
             let work = within(self.statement_timeout, renew_in(&mut transaction, id)).await;
             match transaction.end(work).await? {
                 None => Ok(Renewed::Expired),

@@ -28,9 +28,17 @@ pub(super) async fn run(connector: &Connector) -> Result<(), Error> {
         Connection::MySql(connection) => migrate(sqlx::migrate!("migrations/mysql"), false, connection).await,
         Connection::Sqlite(connection) => migrate(sqlx::migrate!("migrations/sqlite"), false, connection).await,
     }
-    .map_err(|error| Error::Migration(error.to_string()))?;
+    .map_err(told)?;
     // Ends MySQL's lock as well.
     connection.close().await.map_err(|error| classify(&error).into())
+}
+
+/// What is asked beside the migrations themselves fails where the database can't be used now: it is a standby, say.
+fn told(error: MigrateError) -> Error {
+    match error {
+        MigrateError::Execute(error) => classify(&error).into(),
+        other => Error::Migration(other.to_string()),
+    }
 }
 
 /// `run_direct`, since `run` makes the future unfit for a task. What a newer version has added is left alone:

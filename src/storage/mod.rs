@@ -3,23 +3,35 @@
 //! Each statement is written once; a dialect spells it, a connection runs it. The only module that knows
 //! SQL.
 
+mod bounds;
+mod caller;
 mod conn;
+mod dedup;
 mod dialect;
 mod durability;
 mod error;
+mod events;
+mod guards;
 mod identities;
+mod inbox;
 mod instances;
 mod ledger;
 mod lockfiles;
+mod messages;
 mod migrate;
 mod options;
+mod outbox;
 mod pool;
+mod ready;
 mod text;
 mod transaction;
 mod value;
 
-pub use durability::Weakness;
+pub use caller::{CallerTransaction, TxPool};
+pub(crate) use dedup::{Told, are_held, begin_on, end_attempts};
+pub use durability::{Durability, Weakness};
 pub use error::Error;
+pub use guards::{Advanced, RowKey, StateMachine, Transitioned, Versioned};
 pub use ledger::apply_on;
 pub use options::{SQLITE_BUSY, StoreOptions};
 pub use transaction::TxConnection;
@@ -44,7 +56,12 @@ use crate::engine::ledger::StoreError;
 #[derive(Debug)]
 pub struct Store {
     connector: Connector,
+    /// Committers' alone, so that a connection lives where its writer does; on SQLite, where only one can write,
+    /// everybody's.
+    batches: Option<Pool>,
     writers: Pool,
+    /// The instances' alone, so that no queue at another connection costs a lease; on SQLite there is but one.
+    leases: Option<Pool>,
     readers: Pool,
     statement_timeout: Duration,
     /// The instances' lock files, on SQLite.
@@ -62,10 +79,13 @@ impl Store {
     /// If the URL names no database that this build speaks to, or one in memory.
     pub fn open(options: &StoreOptions) -> Result<Self, Error> {
         let connector = Connector::new(options)?;
-        let writers = if connector.dialect() == Dialect::Sqlite { 1 } else { options.writers };
+        let batches = (connector.dialect() != Dialect::Sqlite).then_some(options.writers);
         let pool = |access, size| Pool::new(connector.clone(), access, size, options.acquire_timeout);
         Ok(Self {
-            writers: pool(Access::Write, writers),
+            // Twice: one for the batches, one for what waits for a locked row.
+            batches: batches.map(|writers| pool(Access::Write, writers.saturating_mul(2))),
+            writers: pool(Access::Write, 1),
+            leases: (connector.dialect() != Dialect::Sqlite).then(|| pool(Access::Write, 1)),
             readers: pool(Access::Read, options.readers),
             statement_timeout: options.statement_timeout,
             locks: connector.file().map(LockFiles::beside),
@@ -92,8 +112,23 @@ impl Store {
 
     /// Closes the idle connections and opens no more; one in use is closed when its call is done.
     pub async fn close(&self) {
+        for pool in self.batches.iter().chain(&self.leases) {
+            pool.close().await;
+        }
         self.writers.close().await;
         self.readers.close().await;
+    }
+
+    async fn begin_batch(&self) -> Result<Transaction<'_>, StoreError> {
+        Transaction::begin(self.for_batches(), self.statement_timeout).await
+    }
+
+    fn for_batches(&self) -> &Pool {
+        self.batches.as_ref().unwrap_or(&self.writers)
+    }
+
+    async fn begin_lease(&self) -> Result<Transaction<'_>, StoreError> {
+        Transaction::begin(self.leases.as_ref().unwrap_or(&self.writers), self.statement_timeout).await
     }
 
     async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
@@ -103,7 +138,17 @@ impl Store {
     /// Asks one question, of the primary. A connection that died while it lay idle is replaced and the
     /// question asked again, which changes nothing.
     async fn query(&self, statement: &'static Statement, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
-        let text = statement.text(self.connector.dialect(), 1);
+        self.query_for(1, statement, values).await
+    }
+
+    /// As [`Self::query`], of a statement for `rows` rows.
+    async fn query_for(
+        &self,
+        rows: usize,
+        statement: &'static Statement,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let text = statement.text(self.connector.dialect(), rows);
         loop {
             let mut lease = self.readers.lend().await?;
             let answer = within(self.statement_timeout, lease.conn().query(text, values)).await;

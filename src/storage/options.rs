@@ -21,8 +21,8 @@ pub struct StoreOptions {
     pub url: String,
     /// Takes the place of a password in the URL.
     pub password: Option<String>,
-    /// Most connections that write at a time. Few: batches share commits, and more writers only share the
-    /// disk. SQLite always has one.
+    /// Most connections that commit batches at a time. Few: batches share commits, and more writers only share
+    /// the disk. One more is for everything else that is written. SQLite always has one in all.
     pub writers: usize,
     /// Most connections that read at a time.
     pub readers: usize,
@@ -47,7 +47,7 @@ impl StoreOptions {
         Self {
             url: url.into(),
             password: None,
-            writers: 2,
+            writers: 1,
             readers: 4,
             acquire_timeout: Duration::from_secs(2),
             statement_timeout: Duration::from_secs(5),
@@ -97,6 +97,14 @@ impl Connector {
         match &self.target {
             Target::Sqlite(options) => Some(options.get_filename()),
             Target::Postgres(_) | Target::MySql(_) => None,
+        }
+    }
+
+    /// How to reach it, on PostgreSQL.
+    pub(super) fn postgres(&self) -> Option<&PgConnectOptions> {
+        match &self.target {
+            Target::Postgres(options) => Some(options),
+            Target::MySql(_) | Target::Sqlite(_) => None,
         }
     }
 

@@ -5,6 +5,7 @@
 //! Here a connection comes back only when its user says that it is whole; else it is closed, and the server
 //! ends its transaction.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,12 +25,15 @@ pub(super) struct Pool {
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
     acquire_timeout: Duration,
+    /// How many were opened so far.
+    opened: AtomicU64,
 }
 
 impl Pool {
     pub(super) fn new(connector: Connector, access: Access, size: usize, acquire_timeout: Duration) -> Self {
         let size = size.clamp(1, Semaphore::MAX_PERMITS);
-        Self { connector, access, idle: Mutex::default(), permits: Semaphore::new(size), acquire_timeout }
+        let (idle, permits, opened) = (Mutex::default(), Semaphore::new(size), AtomicU64::new(0));
+        Self { connector, access, idle, permits, acquire_timeout, opened }
     }
 
     /// Lends an idle connection or opens one.
@@ -45,7 +49,11 @@ impl Pool {
         let is_fresh = idle.is_none();
         let connection = match idle {
             Some(connection) => connection,
-            None => self.connector.connect(self.access).await.map_err(|error| classify(&error))?,
+            None => {
+                let connection = self.connector.connect(self.access).await.map_err(|error| classify(&error))?;
+                self.opened.fetch_add(1, Ordering::AcqRel);
+                connection
+            }
         };
         Ok(Lease { connection, is_fresh, pool: self, _permit: permit })
     }
@@ -79,6 +87,12 @@ pub(super) struct Lease<'p> {
 impl Lease<'_> {
     pub(super) fn conn(&mut self) -> Conn<'_> {
         self.connection.borrow()
+    }
+
+    /// Grows whenever a connection is opened: as long as it is the same, no connection has been lost that was open
+    /// when it was asked for before, and the server has not crashed.
+    pub(super) fn session(&self) -> u64 {
+        self.pool.opened.load(Ordering::Acquire)
     }
 
     /// Whether `error` says that the connection died while nobody used it, so that another one may do. A

@@ -27,7 +27,7 @@ impl Statement {
     pub(super) fn text(&self, dialect: Dialect, rows: usize) -> &Text {
         let size = dialect.padded(rows.clamp(1, MAX_ROWS));
         let text = &self.texts[dialect as usize][size.ilog2() as usize];
-        text.get_or_init(|| Text(dialect.place(&(self.write)(dialect, size)).into()))
+        text.get_or_init(|| Text::of(dialect, &(self.write)(dialect, size)))
     }
 }
 
@@ -36,7 +36,13 @@ impl Statement {
 pub(super) struct Text(Arc<str>);
 
 impl Text {
-    /// The text for sqlx. Safe: texts are put together from constants of this crate only, values are bound.
+    /// `statement`, whose values are `?`.
+    pub(super) fn of(dialect: Dialect, statement: &str) -> Self {
+        Self(dialect.place(statement).into())
+    }
+
+    /// The text for sqlx. Safe: texts are put together from this crate's constants and from names that were checked
+    /// (`guards`); values are bound.
     pub(super) fn sql(&self) -> SqlStr {
         AssertSqlSafe(Arc::clone(&self.0)).into_sql_str()
     }

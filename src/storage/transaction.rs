@@ -23,11 +23,19 @@ pub(super) mod sealed {
     pub trait Sealed: Send {
         #[doc(hidden)]
         fn as_conn(&mut self) -> Conn<'_>;
+
+        /// Whether sqlx has a transaction open on it.
+        #[doc(hidden)]
+        fn is_in_transaction(&self) -> bool;
     }
 
     impl Sealed for sqlx::PgConnection {
         fn as_conn(&mut self) -> Conn<'_> {
             Conn::Postgres(self)
+        }
+
+        fn is_in_transaction(&self) -> bool {
+            sqlx::Connection::is_in_transaction(self)
         }
     }
 
@@ -35,11 +43,19 @@ pub(super) mod sealed {
         fn as_conn(&mut self) -> Conn<'_> {
             Conn::MySql(self)
         }
+
+        fn is_in_transaction(&self) -> bool {
+            sqlx::Connection::is_in_transaction(self)
+        }
     }
 
     impl Sealed for sqlx::SqliteConnection {
         fn as_conn(&mut self) -> Conn<'_> {
             Conn::Sqlite(self)
+        }
+
+        fn is_in_transaction(&self) -> bool {
+            sqlx::Connection::is_in_transaction(self)
         }
     }
 }
@@ -66,7 +82,13 @@ impl<'p> Transaction<'p> {
             match within(timeout, start(&mut lease)).await {
                 Ok((now, statement_limit)) => return Ok(Self { lease, now, statement_limit, timeout }),
                 Err(error) if lease.died_idle(&error) => {}
-                Err(error) => return Err(classify(&error)),
+                // What is locked here is no row but all of SQLite's file: nothing can be written now.
+                Err(error) => {
+                    return Err(match classify(&error) {
+                        StoreError::Locked(text) => StoreError::Unavailable(text),
+                        other => other,
+                    });
+                }
             }
         }
     }
@@ -75,16 +97,32 @@ impl<'p> Transaction<'p> {
         self.lease.conn()
     }
 
+    /// Of the connection that it is on: see [`Lease::session`].
+    pub(super) fn session(&self) -> u64 {
+        self.lease.session()
+    }
+
     /// Ends the transaction: commits if `work` succeeded, else rolls back and says why.
     pub(super) async fn end<T>(self, work: sqlx::Result<T>) -> Result<T, StoreError> {
+        self.end_by("COMMIT", work).await
+    }
+
+    /// As [`Self::end`], but does not wait until the disk has it, where the database can: it may forget it should it
+    /// crash before the next durable commit, and what was committed so after it.
+    pub(super) async fn end_without_flush<T>(mut self, work: sqlx::Result<T>) -> Result<T, StoreError> {
+        let commit = self.conn().dialect().commit_without_flush();
+        self.end_by(commit, work).await
+    }
+
+    async fn end_by<T>(self, commit: &'static str, work: sqlx::Result<T>) -> Result<T, StoreError> {
         match work {
-            Ok(done) => self.commit().await.map(|()| done),
+            Ok(done) => self.commit(commit).await.map(|()| done),
             Err(error) => Err(self.roll_back(&error).await),
         }
     }
 
-    async fn commit(mut self) -> Result<(), StoreError> {
-        within(self.timeout, self.lease.conn().simple("COMMIT")).await.map_err(|error| classify_commit(&error))?;
+    async fn commit(mut self, commit: &'static str) -> Result<(), StoreError> {
+        within(self.timeout, self.lease.conn().simple(commit)).await.map_err(|error| classify_commit(&error))?;
         self.lease.give_back();
         Ok(())
     }

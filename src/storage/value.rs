@@ -47,6 +47,12 @@ impl<'a> From<Option<&'a [u8]>> for Value<'a> {
     }
 }
 
+impl<'a> From<Option<&'a str>> for Value<'a> {
+    fn from(value: Option<&'a str>) -> Self {
+        Self::Text(value)
+    }
+}
+
 impl<'a> From<&'a str> for Value<'a> {
     fn from(value: &'a str) -> Self {
         Self::Text(Some(value))
@@ -83,6 +89,8 @@ pub(super) enum Kind {
     Int,
     Bytes,
     Text,
+    /// The database's time in milliseconds. Where it is not given, PostgreSQL takes its own.
+    Now,
 }
 
 impl Column {
@@ -97,6 +105,20 @@ impl Column {
     pub(super) const fn text(name: &'static str) -> Self {
         Self { name, kind: Kind::Text }
     }
+
+    pub(super) const fn now(name: &'static str) -> Self {
+        Self { name, kind: Kind::Now }
+    }
+}
+
+/// No rows, as columns.
+pub(super) fn no_rows(columns: &[Column]) -> Vec<Value<'static>> {
+    let column = |column: &Column| match column.kind {
+        Kind::Int | Kind::Now => Value::Ints(Vec::new()),
+        Kind::Bytes => Value::ManyBytes(Vec::new()),
+        Kind::Text => Value::Texts(Vec::new()),
+    };
+    columns.iter().map(column).collect()
 }
 
 /// Turns rows into columns. Each column is of one kind; values of another would be a mistake in this crate

@@ -1,6 +1,5 @@
 //! The body of a guarded request: in memory, and a witness of how far the connection has got.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +9,21 @@ use bytes::Bytes;
 use http::Method;
 use http_body::{Frame, SizeHint};
 
-/// A body of known length that notes when the connection first asks for it. Its share of `taken` also tells
-/// whether it still exists.
+use super::permit::Permit;
+
+/// A body of known length that notes when the connection first asks for it, and is refused if nothing may be begun any
+/// more: without its body the request is none. Its share of `taken` also tells whether it still exists.
 #[derive(Debug)]
 pub(super) struct Buffered {
     data: Option<Bytes>,
+    permit: Permit,
     taken: Arc<AtomicBool>,
 }
+
+/// The connection took up the request too late.
+#[derive(Debug, thiserror::Error)]
+#[error("it was too late to send it")]
+pub(super) struct TooLate;
 
 /// Says how far the connection has got with the body.
 #[derive(Debug)]
@@ -36,20 +43,23 @@ impl Witness {
 impl Buffered {
     /// An empty body of a method that usually has one is a body of length zero: it is announced with
     /// `Content-Length: 0`, which some servers insist on, and it can be asked for.
-    pub(super) fn new(method: &Method, data: Bytes) -> (Self, Witness) {
+    pub(super) fn new(method: &Method, data: Bytes, permit: Permit) -> (Self, Witness) {
         let taken = Arc::new(AtomicBool::new(false));
         let bodiless = data.is_empty() && !matches!(*method, Method::POST | Method::PUT | Method::PATCH);
         let data = (!bodiless).then_some(data);
-        (Self { data, taken: Arc::clone(&taken) }, Witness(taken))
+        (Self { data, permit, taken: Arc::clone(&taken) }, Witness(taken))
     }
 }
 
 impl http_body::Body for Buffered {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = TooLate;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.taken.store(true, Ordering::Release);
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TooLate>>> {
+        let is_first = !self.taken.swap(true, Ordering::AcqRel);
+        if is_first && !self.permit.holds() {
+            return Poll::Ready(Some(Err(TooLate)));
+        }
         let data = self.data.take().filter(|data| !data.is_empty());
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }

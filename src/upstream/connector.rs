@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,13 +10,13 @@ use http::Uri;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiFuture, GaiResolver, Name};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 use tower::Service;
 
 use super::failure::Reason;
-use super::options::{InvalidUpstream, UpstreamOptions};
+use super::options::{InvalidUpstream, Trust, UpstreamOptions};
 use super::watched::Watched;
+use crate::tls::{self, ClientCertificate};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -48,8 +47,7 @@ impl Connector {
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(TCP_KEEPALIVE));
         tcp.set_connect_timeout(Some(options.connect_timeout));
-        let schemes =
-            HttpsConnectorBuilder::new().with_tls_config(tls_config(options.ca_file.as_deref())?).https_or_http();
+        let schemes = HttpsConnectorBuilder::new().with_tls_config(tls_config(options)?).https_or_http();
         let inner = if options.http2_prior_knowledge {
             schemes.enable_http2().wrap_connector(tcp)
         } else {
@@ -138,27 +136,23 @@ impl Service<Name> for Resolver {
     }
 }
 
-fn tls_config(ca_file: Option<&Path>) -> Result<rustls::ClientConfig, InvalidUpstream> {
-    let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    if let Some(path) = ca_file {
-        add_roots(&mut roots, path)?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
+fn tls_config(options: &UpstreamOptions) -> Result<ClientConfig, InvalidUpstream> {
+    let roots = match &options.trust {
+        Trust::Public => tls::public_authorities(),
+        Trust::PublicAnd(path) => with_authorities(tls::public_authorities(), path)?,
+        Trust::Only(path) => with_authorities(RootCertStore::empty(), path)?,
+    };
+    let shown = options.certificate.as_ref().map(|(chain, key)| {
+        let read = |path: &Path| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+        Ok(ClientCertificate { chain: read(chain)?, key: read(key)? })
+    });
+    let shown = shown.transpose().map_err(InvalidUpstream::Tls)?;
+    tls::client_config(roots, shown.as_ref()).map_err(InvalidUpstream::Tls)
 }
 
-fn add_roots(roots: &mut rustls::RootCertStore, path: &Path) -> Result<(), InvalidUpstream> {
-    let invalid = |reason: String| InvalidUpstream::Ca { path: path.to_owned(), reason };
-    let before = roots.len();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| invalid(error.to_string()))? {
-        let certificate = certificate.map_err(|error| invalid(error.to_string()))?;
-        roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
-    }
-    if roots.len() == before {
-        return Err(invalid("no certificate in it".to_owned()));
-    }
-    Ok(())
+fn with_authorities(mut roots: RootCertStore, path: &Path) -> Result<RootCertStore, InvalidUpstream> {
+    let pem = std::fs::read(path).map_err(|error| error.to_string());
+    let added = pem.and_then(|pem| tls::add_authorities(&mut roots, &pem));
+    added.map_err(|reason| InvalidUpstream::Ca { path: path.to_owned(), reason })?;
+    Ok(roots)
 }

@@ -1,20 +1,23 @@
 //! Sending a guarded request, and what came of it.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::{Request, Response, StatusCode, header, request, response};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::capture_connection;
-use hyper_util::client::legacy::{Builder, Client};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::sleep_until;
 
 use super::buffered::{Buffered, Witness};
 use super::connector::Connector;
-use super::failure::{Failure, Verdict, judge, judge_silence};
+use super::failure::{Failure, Verdict, judge, judge_silence, judge_time};
 use super::options::{InvalidUpstream, UpstreamOptions};
-use super::streaming::Streamed;
+use super::permit::Permit;
+use super::pools::AllPools;
 use super::targets::{Target, Targets, Tried};
 use super::watched::abandoned;
 use crate::clock;
@@ -22,9 +25,6 @@ use crate::clock;
 /// How often one request is dialled again because the pooled connection it was given had been closed. The
 /// pool may hold several such connections, but a server that closes every connection at once is not reached.
 const REDIALS: u32 = 8;
-
-/// How long an HTTP/2 connection in use may be silent before it is asked for a sign of life.
-const HTTP2_PING_AFTER: Duration = Duration::from_secs(10);
 
 /// The service behind us: its URLs and its connections. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -34,12 +34,7 @@ pub struct Upstream(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     name: Box<str>,
     pub(super) targets: Targets,
-    /// Guarded requests. The library's own retries are off, so that only this module decides.
-    guarded: Client<Connector, Buffered>,
-    /// Pass-through requests, with connections of their own so that neither kind starves the other. Here
-    /// the library's retry is on, since nothing here can copy a streamed body: it sends again only what it
-    /// got back unsent from a reused connection (rule 2 of [`super::failure`]).
-    pub(super) streamed: Client<Connector, Streamed>,
+    pub(super) pools: AllPools,
     pub(super) timeout: Duration,
     /// HTTP/2 without negotiation.
     http2: bool,
@@ -78,8 +73,7 @@ impl Upstream {
         Ok(Self(Arc::new(Inner {
             name: options.name.clone(),
             targets: Targets::new(&options.urls, options.connect_timeout)?,
-            guarded: client(options).retry_canceled_requests(false).build(connector.clone()),
-            streamed: client(options).retry_canceled_requests(true).build(connector),
+            pools: AllPools::new(connector, options),
             timeout: options.timeout,
             http2: options.http2_prior_knowledge,
         })))
@@ -94,25 +88,28 @@ impl Upstream {
     /// Sends `request` and waits for the head of the answer, however long that takes.
     ///
     /// 1. Nothing happens before the future is polled first.
-    /// 2. It has no time-out but the one for connecting. A caller that has waited long enough should go on
-    ///    polling the same future, so that a late answer is still heard; dropping it closes the connection.
+    /// 2. Nothing is begun once `permit` is over: what has no connection by then is `NotSent`. What has begun has no
+    ///    time-out. A caller that has waited long enough should go on polling the same future, so that a late answer
+    ///    is still heard; dropping it closes the connection.
     /// 3. Another URL is tried only while nothing has been sent to any.
     ///
     /// The URI's scheme and authority and the `Host` field are replaced by those of the URL that is taken;
     /// extensions are not sent. Every other field goes out as it is.
-    pub fn send(&self, request: Request<Bytes>) -> impl Future<Output = Exchange> + Send + use<> {
+    pub fn send(&self, request: Request<Bytes>, permit: Permit) -> impl Future<Output = Exchange> + Send + use<> {
         let inner = Arc::clone(&self.0);
-        async move { inner.send(request).await }
+        async move { inner.send(request, &permit).await }
     }
 }
 
 impl Inner {
-    async fn send(&self, request: Request<Bytes>) -> Exchange {
+    async fn send(&self, request: Request<Bytes>, permit: &Permit) -> Exchange {
         let (parts, body) = request.into_parts();
         let mut tried = Tried::default();
         let mut last = None;
-        while let Some(index) = self.targets.pick(clock::now(), tried) {
-            match self.send_to(self.targets.get(index), &parts, &body).await {
+        while permit.holds()
+            && let Some(index) = self.targets.pick(clock::now(), tried)
+        {
+            match self.send_to(self.targets.get(index), &parts, &body, permit).await {
                 Attempt::Done(exchange) => {
                     self.targets.reached(index);
                     return exchange;
@@ -124,15 +121,16 @@ impl Inner {
                 }
             }
         }
-        Exchange::NotSent(last.unwrap_or_else(Failure::no_url))
+        let none = || if permit.holds() { Failure::no_url() } else { Failure::no_time() };
+        Exchange::NotSent(last.unwrap_or_else(none))
     }
 
-    async fn send_to(&self, target: &Target, parts: &request::Parts, body: &Bytes) -> Attempt {
+    async fn send_to(&self, target: &Target, parts: &request::Parts, body: &Bytes, permit: &Permit) -> Attempt {
         let mut redials = REDIALS;
         loop {
-            match self.send_once(target, parts, body).await {
+            match self.send_once(target, parts, body, permit).await {
                 Ok(response) => return Attempt::Done(answered(response)),
-                Err(Verdict::Unsent(_)) if redials > 0 => redials -= 1,
+                Err(Verdict::Unsent(_)) if redials > 0 && permit.holds() => redials -= 1,
                 Err(Verdict::NoConnection(failure) | Verdict::Unsent(failure)) => return Attempt::Unreached(failure),
                 Err(Verdict::Unprocessed(failure)) => return Attempt::Done(Exchange::NotSent(failure)),
                 Err(Verdict::Lost(failure)) => return Attempt::Done(Exchange::Lost(failure)),
@@ -145,9 +143,25 @@ impl Inner {
         target: &Target,
         parts: &request::Parts,
         body: &Bytes,
+        permit: &Permit,
     ) -> Result<Response<Incoming>, Verdict> {
-        let (mut request, witness) = copy(target, parts, body);
+        let (mut request, witness) = copy(target, parts, body, permit);
         let connection = capture_connection(&mut request);
+        let taken = connection.clone();
+        let connected = || taken.connection_metadata().is_some();
+        let mut answer = self.pools.here().guarded.request(request);
+        // Looked at each time: the connection may come when this process wakes from a long sleep.
+        let answer = poll_fn(|cx| match connected() || permit.holds() {
+            true => answer.poll_unpin(cx).map_err(|error| judge(&error, witness.body_taken())),
+            false => Poll::Ready(Err(judge_time(false))),
+        });
+        let too_late = async {
+            sleep_until(permit.end()).await;
+            match connected() {
+                true if !witness.body_untouched() => std::future::pending().await,
+                connected => judge_time(connected),
+            }
+        };
         // The witness is asked while the request still exists: what `select!` did not choose is dropped before
         // the chosen arm runs.
         let silence = async {
@@ -157,8 +171,9 @@ impl Inner {
         tokio::select! {
             // In this order, so that an answer that has come is seen before the silence is judged.
             biased;
-            answer = self.guarded.request(request) => answer.map_err(|error| judge(&error, witness.body_taken())),
+            answer = answer => answer,
             verdict = silence => Err(verdict),
+            verdict = too_late => Err(verdict),
         }
     }
 
@@ -178,26 +193,12 @@ fn answered(response: Response<Incoming>) -> Exchange {
 }
 
 /// The parts are kept for the next dial or the next URL, so what is sent is a copy. The body is shared.
-fn copy(target: &Target, parts: &request::Parts, body: &Bytes) -> (Request<Buffered>, Witness) {
-    let (body, witness) = Buffered::new(&parts.method, body.clone());
+fn copy(target: &Target, parts: &request::Parts, body: &Bytes, permit: &Permit) -> (Request<Buffered>, Witness) {
+    let (body, witness) = Buffered::new(&parts.method, body.clone(), permit.clone());
     let mut request = Request::new(body);
     *request.method_mut() = parts.method.clone();
     *request.uri_mut() = target.uri(parts.uri.path_and_query().cloned());
     request.headers_mut().clone_from(&parts.headers);
     request.headers_mut().insert(header::HOST, target.host.clone());
     (request, witness)
-}
-
-fn client(options: &UpstreamOptions) -> Builder {
-    let mut builder = Client::builder(TokioExecutor::new());
-    builder
-        // Without its timer the pool would notice idle connections only when it hands them out.
-        .pool_timer(TokioTimer::new())
-        .timer(TokioTimer::new())
-        .pool_idle_timeout(options.idle_timeout)
-        .pool_max_idle_per_host(options.max_idle_per_host)
-        .http2_only(options.http2_prior_knowledge)
-        .http2_keep_alive_interval(HTTP2_PING_AFTER)
-        .set_host(false);
-    builder
 }

@@ -20,6 +20,10 @@
 //!    `watched.rs`. A task that had taken it would have said so before it let go of the socket, and
 //!    would have dropped the body with it.
 //!
+//! 6. **An alert about our certificate.** In TLS 1.3 a client's certificate is judged after the client's last word
+//!    in the handshake, so the request is on its way already. Nothing of it is decrypted before the handshake is
+//!    over on the other side too, and such an alert says that it never will be.
+//!
 //! A write that fails proves nothing: hyper doesn't say how much of the request the socket had taken. So a
 //! connection that the upstream closes in the very moment of sending is `Lost`, and the pool's short idle
 //! time is what keeps that rare.
@@ -88,6 +92,11 @@ impl Failure {
         Self { reason: Reason::Unreachable, detail: "no URL left to try".into() }
     }
 
+    /// There was no connection in time.
+    pub(super) fn no_time() -> Self {
+        Self { reason: Reason::ConnectTimeout, detail: "no connection while there was time to send it".into() }
+    }
+
     /// The upstream switched protocols though nobody had asked it to.
     pub(super) fn unasked_upgrade() -> Self {
         Self { reason: Reason::Protocol, detail: "101 to a request that asked for no upgrade".into() }
@@ -102,6 +111,18 @@ pub(super) fn judge_silence(http1: bool, body_untouched: bool) -> Verdict {
     } else {
         let detail = "the connection was closed, without a word on the request".into();
         Verdict::Lost(Failure { reason: Reason::ConnectionLost, detail })
+    }
+}
+
+/// What it means that there is no time left to begin: nothing was sent, if there was no connection to send it on. One that
+/// has the request and has not taken its body yet may have sent the head; the body is refused to it from now on.
+pub(super) fn judge_time(connected: bool) -> Verdict {
+    match connected {
+        false => Verdict::NoConnection(Failure::no_time()),
+        true => {
+            let detail = "the connection did not take the request in time".into();
+            Verdict::Lost(Failure { reason: Reason::ConnectionLost, detail })
+        }
     }
 }
 
@@ -141,6 +162,9 @@ pub(super) fn judge(error: &legacy::Error, body_taken: bool) -> Verdict {
     if hyper.is_canceled() {
         return Verdict::Unsent(failure(Reason::Unreachable));
     }
+    if is_refused_handshake(hyper) {
+        return Verdict::Unprocessed(failure(Reason::Tls));
+    }
     match hyper.source().and_then(|source| source.downcast_ref::<h2::Error>()) {
         Some(h2) if is_refused(h2) => Verdict::Unprocessed(failure(Reason::RefusedStream)),
         Some(h2) if h2.is_go_away() && h2.is_remote() && body_taken => Verdict::Unprocessed(failure(Reason::GoneAway)),
@@ -153,6 +177,25 @@ pub(super) fn judge(error: &legacy::Error, body_taken: bool) -> Verdict {
 
 fn is_refused(error: &h2::Error) -> bool {
     error.is_reset() && error.is_remote() && error.reason() == Some(h2::Reason::REFUSED_STREAM)
+}
+
+/// Rule 6.
+fn is_refused_handshake(error: &hyper::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    let tls = io.and_then(std::io::Error::get_ref).and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::AlertReceived(alert)) = tls else { return false };
+    let about_certificates = [
+        Alert::BadCertificate,
+        Alert::UnsupportedCertificate,
+        Alert::CertificateRevoked,
+        Alert::CertificateExpired,
+        Alert::CertificateUnknown,
+        Alert::UnknownCA,
+        Alert::AccessDenied,
+        Alert::CertificateRequired,
+    ];
+    about_certificates.contains(alert)
 }
 
 /// The error and all its sources in one line.

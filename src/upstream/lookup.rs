@@ -9,13 +9,13 @@ use http::{HeaderMap, HeaderName, Method, Request, StatusCode, response};
 use hyper::body::Incoming;
 use tokio::time::timeout_at;
 
-use super::{Exchange, Reading, Statuses, Upstream, hop_by_hop, read_answer};
+use super::{Exchange, Permit, Reading, Statuses, Upstream, hop_by_hop, read_answer};
 use crate::clock::{self, Instant};
 use crate::engine::policy::{Found, Lookup};
 use crate::entry::{Answer, EntryId, Identity, StoredResponse};
 
-/// The path and query to ask at for a key; `None` for a key that can't be put there without doubt.
-pub type Target = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+/// The path and query to ask at for an entry; `None` for one whose key or owner can't be put there without doubt.
+pub type Target = Box<dyn Fn(EntryId, &Identity) -> Option<String> + Send + Sync>;
 
 /// How an upstream is asked, and what its answers mean.
 pub struct UpstreamLookup {
@@ -46,7 +46,7 @@ impl std::fmt::Debug for UpstreamLookup {
 impl Lookup for UpstreamLookup {
     fn lookup<'a>(&'a self, id: EntryId, identity: &'a Identity) -> BoxFuture<'a, Found> {
         Box::pin(async move {
-            let found = self.ask(identity).await;
+            let found = self.ask(id, identity).await;
             tracing::debug!(entry = ?id, upstream = self.upstream.name(), ?found, "lookup");
             found
         })
@@ -54,10 +54,10 @@ impl Lookup for UpstreamLookup {
 }
 
 impl UpstreamLookup {
-    async fn ask(&self, identity: &Identity) -> Found {
-        let Some(request) = self.request(identity) else { return Found::Undecided };
+    async fn ask(&self, id: EntryId, identity: &Identity) -> Found {
+        let Some(request) = self.request(id, identity) else { return Found::Undecided };
         let deadline = clock::now() + self.timeout;
-        match timeout_at(deadline, self.upstream.send(request)).await {
+        match timeout_at(deadline, self.upstream.send(request, Permit::until(deadline))).await {
             Ok(Exchange::Answered { parts, body }) if parts.status == StatusCode::NOT_FOUND => {
                 drop(body);
                 Found::Absent
@@ -69,8 +69,8 @@ impl UpstreamLookup {
         }
     }
 
-    fn request(&self, identity: &Identity) -> Option<Request<Bytes>> {
-        let target = (self.target)(identity.key.as_str())?;
+    fn request(&self, id: EntryId, identity: &Identity) -> Option<Request<Bytes>> {
+        let target = (self.target)(id, identity)?;
         let mut request = Request::new(Bytes::new());
         *request.method_mut() = Method::GET;
         *request.uri_mut() = target.parse().ok()?;

@@ -22,9 +22,11 @@ pub struct UpstreamOptions {
     pub idle_timeout: Duration,
     /// Speak HTTP/2 without negotiation: h2c on `http`, only `h2` in ALPN on `https`.
     pub http2_prior_knowledge: bool,
-    /// PEM file of certificate authorities that are trusted besides the public ones.
-    pub ca_file: Option<PathBuf>,
-    /// Unused HTTP/1.1 connections kept per URL.
+    /// Whom connections trust.
+    pub trust: Trust,
+    /// PEM files of our certificate, with its chain, and of its key, for those that ask for one.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Unused HTTP/1.1 connections kept per URL, in each runtime that uses the upstream.
     pub max_idle_per_host: usize,
 }
 
@@ -39,10 +41,22 @@ impl UpstreamOptions {
             timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(4),
             http2_prior_knowledge: false,
-            ca_file: None,
+            trust: Trust::Public,
+            certificate: None,
             max_idle_per_host: 256,
         }
     }
+}
+
+/// Whose certificates are trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// The public authorities'.
+    Public,
+    /// Theirs, and those of the authorities in this PEM file.
+    PublicAnd(PathBuf),
+    /// Those of the authorities in this PEM file.
+    Only(PathBuf),
 }
 
 /// Why an upstream can't be used as configured.
@@ -62,7 +76,7 @@ pub enum InvalidUpstream {
         /// What is wrong with it.
         reason: String,
     },
-    /// The TLS library refuses its own defaults.
+    /// Our certificate or its key can't be used.
     #[error("TLS can't be set up: {0}")]
-    Tls(#[from] rustls::Error),
+    Tls(String),
 }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::exchange::{Inner, Upstream};
 use super::failure::{Failure, Verdict, judge};
-use super::splice::splice;
+use super::splice::{Client, Held, splice};
 use super::targets::Tried;
 use crate::clock;
 
@@ -91,7 +91,7 @@ impl Inner {
         request.headers_mut().insert(header::HOST, target.host.clone());
         let progress = (!request.body().is_end_stream()).then(Arc::<Notify>::default);
         let request = request.map(|body| Streamed { body, progress: progress.clone() });
-        let answer = self.streamed.request(request);
+        let answer = self.pools.here().streamed.request(request);
         let answer = match progress {
             None => timeout(self.timeout, answer).await.ok(),
             Some(progress) => within(self.timeout, &progress, answer).await,
@@ -132,12 +132,13 @@ async fn within<A>(limit: Duration, progress: &Notify, answer: impl Future<Outpu
 }
 
 /// The client's side of an upgrade, if it asks for one.
-fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
+fn take_upgrade(request: &mut Request<Body>) -> Option<Client> {
     let asked = request.headers().contains_key(header::UPGRADE);
-    asked.then(|| request.extensions_mut().remove::<OnUpgrade>()).flatten()
+    let upgrade = asked.then(|| request.extensions_mut().remove::<OnUpgrade>()).flatten()?;
+    Some(Client { upgrade, held: request.extensions_mut().remove::<Held>() })
 }
 
-fn join(client: Option<OnUpgrade>, mut response: Response<Incoming>) -> Result<Response<Incoming>, StreamFailure> {
+fn join(client: Option<Client>, mut response: Response<Incoming>) -> Result<Response<Incoming>, StreamFailure> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let client = client.ok_or_else(|| StreamFailure::Lost(Failure::unasked_upgrade()))?;
         splice(client, hyper::upgrade::on(&mut response));

@@ -35,6 +35,12 @@ fn the_demo_tells_its_story_with_nothing_installed() {
         let line = told.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {told}"));
         assert!(line.contains(seen) && line.ends_with("the upstream executed: 1"), "{line}");
     }
+    for order in [1001, 1002, 1003] {
+        let announced = told.lines().filter(|line| line.contains(&format!("\"order_no\":{order}"))).count();
+        assert_eq!(announced, 1, "{order}: {told}");
+        let granted = format!("order {order}: consumer called: 2, points granted: 1 x 250");
+        assert!(told.contains(&granted), "{granted}: {told}");
+    }
 }
 
 #[test]
@@ -118,5 +124,8 @@ fn the_printed_commands_do_what_they_are_said_to() {
     assert!(demo.run("fail").contains("HTTP/1.1 409"));
     demo.run_until("fail", "HTTP/1.1 201");
     assert_eq!(demo.run("executed/2004"), "the upstream executed: 1\n");
+    let events = demo.run("v1/events");
+    assert_eq!(events.matches("\"order_no\":2001").count(), 1, "{events}");
+    demo.run_until("v1/points", "order 2001: consumer called: 2, points granted: 1 x 250");
     assert!(demo.run("idempotency/requests").contains(r#""state":"completed""#));
 }

@@ -17,6 +17,7 @@ use oncegate::http::connection::Handler;
 use oncegate::http::drain::Drained;
 use oncegate::http::framing as length;
 use oncegate::http::listener::{Listener, ListenerOptions};
+use oncegate::http::workers::Dealer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -37,7 +38,7 @@ impl Served {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let serving = tokio::spawn(listener.serve(service, stop.clone()));
+        let serving = tokio::spawn(listener.serve(service, Dealer::here(), stop.clone()));
         Self { addr, stop, serving }
     }
 

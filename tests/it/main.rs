@@ -3,15 +3,23 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+mod broker;
+mod deliveries;
+mod deliveries_cli;
 mod demo;
 mod engine;
+mod events_cli;
 mod faults;
 mod http;
 mod identities;
+mod inbox;
 mod instances;
 mod layer;
 mod ledger;
 mod listener;
 mod marks;
+mod outbox;
+mod queues;
 mod servers;
+mod subscriptions;
 mod upstream;

@@ -2,6 +2,7 @@
 
 mod contract;
 mod faults;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,9 +2,12 @@
 //! map, and the promise that every job is told, once, what really became of it.
 
 use super::*;
+use crate::engine::ledger::{Claim, Release, To, Transition};
 use crate::engine::ledger::{FromState, Released};
+use crate::entry::Answer;
 use crate::entry::fingerprint::SecretId;
 use crate::entry::{Fingerprint, Identity, InstanceId, Key, Namespace, Nonce, Scope, StoredResponse};
+use crate::outbox::event::{Attributes, Envelope, EventId, NewEvent, OnFailure};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -40,8 +43,34 @@ fn completion(key: u8) -> Job {
             answer: Answer::Response(Arc::new(response)),
             retention: Duration::from_secs(1),
             tombstone: None,
+            events: Arc::default(),
         },
     })
+}
+
+fn announcing(key: u8) -> Job {
+    let Job::Transition(mut transition) = completion(key) else { unreachable!("a completion is a transition") };
+    if let To::Completed { events, .. } = &mut transition.to {
+        *events = Arc::new([event(b"data", None)]);
+    }
+    Job::Transition(transition)
+}
+
+fn event(data: &'static [u8], parked: Option<&str>) -> NewEvent {
+    let event = Envelope {
+        id: EventId([1; 16]),
+        queue: "default".into(),
+        topic: "t".into(),
+        key: "k".into(),
+        kind: "type".into(),
+        source: "/s".into(),
+        route: "r".into(),
+        content_type: "text/plain".into(),
+        traceparent: None,
+        attributes: Attributes::new(),
+        data: bytes::Bytes::from_static(data),
+    };
+    NewEvent { event, lane: 3, parked: parked.map(Into::into), on_failure: OnFailure::Hold }
 }
 
 fn release(key: u8) -> Job {
@@ -63,6 +92,38 @@ fn queue_of(jobs: Vec<Job>) -> Queue<usize> {
         queue.submit(job, waiter).unwrap();
     }
     queue
+}
+
+#[test]
+fn those_who_were_answered_are_expected_back_and_nobody_else_is_waited_for() {
+    let mut queue: Queue<u8> = Queue::new(Limits::default());
+    assert!(!queue.expect(1), "a single caller waits for nobody");
+    assert!(queue.expect(2));
+    assert_eq!(queue.submit(claim(1), 1), Ok(Submitted::AmongExpected));
+    assert_eq!(queue.submit(completion(2), 2), Ok(Submitted::Last));
+    assert!(!queue.expect(2), "they are back already");
+    queue.expect_nobody();
+    assert_eq!(queue.submit(claim(3), 3), Ok(Submitted::ToBeFlushed));
+}
+
+#[test]
+fn a_closed_queue_leaves_nobody_waiting() {
+    let mut queue: Queue<u8> = Queue::new(Limits::default());
+    queue.submit(claim(1), 1).unwrap();
+    let flush = queue.next_flush().unwrap();
+    queue.submit(completion(2), 2).unwrap();
+    let told: Vec<_> = queue.close().into_iter().map(|(waiter, reply)| (waiter, told(&reply))).collect();
+    assert_eq!(told, [(2, "not written"), (1, "unclear")]);
+    assert!(queue.finished(flush.id, Err(StoreError::Unavailable(String::new()))).is_empty());
+    assert!(matches!(queue.submit(claim(3), 3), Err((3, CommitError::NotWritten(_)))));
+}
+
+fn told(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Failed(CommitError::NotWritten(_)) => "not written",
+        Reply::Failed(CommitError::Unclear(_)) => "unclear",
+        Reply::Failed(CommitError::Overloaded) | Reply::Claimed(..) | Reply::Guarded(..) => "something else",
+    }
 }
 
 #[test]
@@ -138,6 +199,37 @@ fn a_locked_row_makes_only_its_own_claim_busy() {
 }
 
 #[test]
+fn what_comes_for_a_locked_entry_keeps_nobody_waiting_until_it_goes_through() {
+    let mut queue = queue_of((0..200).map(claim).collect());
+    let locked = |flush: &Flush| flush.batch.claims.iter().any(|claim| claim.id == EntryId([5; 32]));
+    let mut waits = 0;
+    while let Some(flush) = queue.next_flush() {
+        let result = match locked(&flush) {
+            true => {
+                waits += 1;
+                Err(StoreError::Locked("row".to_owned()))
+            }
+            false => Ok(won(&flush.batch)),
+        };
+        queue.finished(flush.id, result);
+    }
+    assert!(waits <= 4, "found after {waits} waits");
+    for key in [5, 6] {
+        queue.submit(claim(key), usize::from(key)).unwrap();
+    }
+    assert!(queue.has_slow());
+    let flush = queue.next_flush().unwrap();
+    assert!(!locked(&flush) && flush.batch.len() == 1);
+    assert!(queue.next_flush().is_none(), "the locked one is not among the others");
+    let slow = queue.next_slow().unwrap();
+    assert!(locked(&slow) && slow.batch.len() == 1);
+    queue.finished(slow.id, Ok(won(&slow.batch)));
+    queue.submit(claim(5), 5).unwrap();
+    assert!(!queue.has_slow() && queue.next_slow().is_none(), "it went through");
+    assert!(locked(&queue.next_flush().unwrap()));
+}
+
+#[test]
 fn a_refused_completion_is_kept_without_its_answer_and_its_neighbours_with_theirs() {
     let mut queue = queue_of((0..5).map(completion).collect());
     let mut stored = BTreeMap::new();
@@ -160,6 +252,32 @@ fn a_refused_completion_is_kept_without_its_answer_and_its_neighbours_with_their
     for (key, answer) in stored {
         assert_eq!(matches!(answer, Answer::StatusOnly(201)), key == 2);
     }
+}
+
+#[test]
+fn a_refused_completion_loses_its_events_data_first_then_its_answer_and_its_events_last() {
+    let mut queue = queue_of(vec![announcing(1)]);
+    let mut tried = Vec::new();
+    let replies = loop {
+        let flush = queue.next_flush().unwrap();
+        let To::Completed { answer, events, .. } = &flush.batch.transitions[0].to else { panic!("a completion") };
+        tried.push((matches!(answer, Answer::Response(_)), events.to_vec()));
+        let replies = queue.finished(flush.id, Err(StoreError::Refused("no".to_owned())));
+        if !replies.is_empty() {
+            break replies;
+        }
+    };
+    let bare = event(b"", Some("the store refused its data"));
+    let ladder =
+        [(true, vec![event(b"data", None)]), (true, vec![bare.clone()]), (false, vec![bare]), (false, Vec::new())];
+    assert_eq!(tried, ladder);
+    assert!(matches!(&replies[..], [(0, Reply::Failed(CommitError::NotWritten(_)))]), "{replies:?}");
+}
+
+#[test]
+fn events_count_in_the_size_of_a_batch() {
+    let answer_only = completion(1).weight();
+    assert!(announcing(1).weight() > answer_only + b"data".len(), "{answer_only}");
 }
 
 /// What the simulated store does with a batch.
@@ -230,7 +348,7 @@ proptest! {
         let (mut store, mut told) = (HashMap::new(), HashMap::new());
         let mut fates = fates.into_iter().chain(std::iter::repeat(Fate::Applied));
         while !queue.is_idle() {
-            let flushes: Vec<Flush> = (0..writers).map_while(|_| queue.next_flush()).collect();
+            let flushes: Vec<Flush> = (0..writers).map_while(|_| queue.next_flush().or_else(|| queue.next_slow())).collect();
             let mut entries = HashSet::new();
             for claim in flushes.iter().flat_map(|flush| &flush.batch.claims) {
                 prop_assert!(entries.insert(claim.id), "an entry is in two batches at once");

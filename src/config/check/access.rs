@@ -74,7 +74,8 @@ fn scopes(config: &Config, findings: &mut Vec<Finding>) {
 
 fn fingerprint(config: &Config, findings: &mut Vec<Finding>) {
     let key = "secrets.fingerprint";
-    if config.secrets.fingerprint.is_empty() && guarded(config).next().is_some() {
+    let is_used = guarded(config).next().is_some() || !config.subscriptions.is_empty();
+    if config.secrets.fingerprint.is_empty() && is_used {
         let text =
             "no secret is set, so stored digests would tell card data; set [\"env:ONCEGATE_FINGERPRINT_SECRET\"]";
         findings.push(error(key, text));

@@ -2,10 +2,13 @@
 
 mod access;
 mod addresses;
+mod events;
 mod keys;
 mod names;
 mod outcomes;
 mod paths;
+mod queues;
+mod subscriptions;
 #[cfg(test)]
 mod testing;
 mod timing;
@@ -38,8 +41,18 @@ pub enum Severity {
 #[must_use]
 pub fn check(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let topics: [fn(&Config, &mut Vec<Finding>); 7] =
-        [names::check, addresses::check, access::check, paths::check, keys::check, timing::check, outcomes::check];
+    let topics: [fn(&Config, &mut Vec<Finding>); 10] = [
+        names::check,
+        addresses::check,
+        access::check,
+        paths::check,
+        keys::check,
+        timing::check,
+        outcomes::check,
+        queues::check,
+        events::check,
+        subscriptions::check,
+    ];
     for topic in topics {
         topic(config, &mut findings);
     }

@@ -11,6 +11,7 @@ const MAX_URLS: usize = 64;
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     unique("upstreams", config.upstreams.iter().map(|upstream| &upstream.name), findings);
     unique("routes", config.routes.iter().map(|route| &route.name), findings);
+    unique("subscriptions", config.subscriptions.iter().map(|subscription| &subscription.name), findings);
     for route in &config.routes {
         if config.upstream(&route.upstream).is_none() {
             let known: Vec<_> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();

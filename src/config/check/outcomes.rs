@@ -2,15 +2,25 @@
 
 use super::{Finding, error, guarded, policy_key, warning};
 use crate::auth::ScopeKind;
-use crate::config::{Config, OnUnknown, Policy, Route};
+use crate::config::{Absent, Asked, Config, Lookup, OnUnknown, Policy, Route};
 use crate::entry::source::Alternative;
 use crate::http::route::ForwardKey;
 
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     for (route, policy) in guarded(config) {
         statuses(route, policy, findings);
-        lookup(route, policy, findings);
         let scope = route.scope(policy, &config.auth);
+        let alternatives = policy.key.alternatives();
+        let keys = Keys {
+            scope,
+            tenants: config.auth.header.as_ref().is_some_and(|header| header.tenant_header.is_some()),
+            forwarded: policy.forward_key,
+            composite: alternatives.iter().any(|alternative| alternative.sources().len() > 1),
+            business: alternatives.iter().any(Alternative::is_business),
+            header: !alternatives.iter().all(Alternative::is_business),
+        };
+        let key = policy_key(route, "lookup");
+        lookup(&key, policy.on_unknown, policy.lookup.as_ref(), &keys, findings);
         if policy.forward_key == ForwardKey::Raw && scope != ScopeKind::Global {
             let text =
                 "\"raw\": equal keys of two callers meet at the upstream; use \"derived\", or scope = \"global\"";
@@ -41,9 +51,28 @@ fn statuses(route: &Route, policy: &Policy, findings: &mut Vec<Finding>) {
     }
 }
 
-fn lookup(route: &Route, policy: &Policy, findings: &mut Vec<Finding>) {
-    let key = policy_key(route, "lookup");
-    match (policy.on_unknown, &policy.lookup) {
+/// What keys a lookup is to ask about.
+pub(super) struct Keys {
+    pub(super) scope: ScopeKind,
+    /// Whether callers have tenants.
+    pub(super) tenants: bool,
+    pub(super) forwarded: ForwardKey,
+    /// Whether one may be of several parts.
+    pub(super) composite: bool,
+    /// Whether one may be an order number or the like.
+    pub(super) business: bool,
+    /// Whether one may be out of the `Idempotency-Key` field.
+    pub(super) header: bool,
+}
+
+pub(super) fn lookup(
+    key: &str,
+    on_unknown: OnUnknown,
+    lookup: Option<&Lookup>,
+    keys: &Keys,
+    findings: &mut Vec<Finding>,
+) {
+    match (on_unknown, lookup) {
         (OnUnknown::Lookup, None) => {
             findings.push(error(key, "missing under on_unknown = \"lookup\"; say what to ask"))
         }
@@ -56,12 +85,55 @@ fn lookup(route: &Route, policy: &Policy, findings: &mut Vec<Finding>) {
                 let text = format!("{} is longer than max, {}", lookup.first, lookup.max);
                 findings.push(error(format!("{key}.first"), text));
             }
-            let composite = |alternative: &Alternative| alternative.sources().len() > 1;
-            if policy.key.alternatives().iter().any(composite) {
-                let text = "{key} of a composite key is a digest, which the upstream must know by the forwarded key";
-                findings.push(warning(format!("{key}.request"), text));
-            }
+            let request = format!("{key}.request");
+            owner(&request, lookup, keys, findings);
+            known(&request, lookup, keys, findings);
         }
+    }
+}
+
+/// What is found must be the caller's own: two tenants may each have an order 7.
+fn owner(key: &str, lookup: &Lookup, keys: &Keys, findings: &mut Vec<Finding>) {
+    let says = |what| lookup.request.says(what);
+    let (has_tenant, has_subject) = match keys.scope {
+        ScopeKind::Global => (false, false),
+        ScopeKind::Tenant => (true, false),
+        ScopeKind::Subject => (keys.tenants, true),
+    };
+    let is_unique = says(Asked::ForwardedKey) && keys.forwarded == ForwardKey::Derived;
+    if !is_unique && ((has_tenant && !says(Asked::Tenant)) || (has_subject && !says(Asked::Subject))) {
+        let owner = if has_subject { "{subject}" } else { "{tenant}" };
+        let text = format!(
+            "keys have owners here, and another's payment of the same key would settle this one: write {{forwarded_key}}, or {owner} beside {{key}}{}",
+            if has_subject && has_tenant { " and {tenant}" } else { "" }
+        );
+        findings.push(error(key, text));
+    }
+    if (says(Asked::Tenant) && !has_tenant) || (says(Asked::Subject) && !has_subject) {
+        findings.push(error(key, "keys have no such owner here, so that nothing could ever be asked"));
+    }
+}
+
+/// A 404 about a key that the upstream has never seen says nothing.
+fn known(key: &str, lookup: &Lookup, keys: &Keys, findings: &mut Vec<Finding>) {
+    let is_raw = keys.forwarded == ForwardKey::Raw;
+    if lookup.request.says(Asked::ForwardedKey) || is_raw && !keys.business {
+        return;
+    }
+    let severe = |text: &str| match lookup.absent {
+        Absent::NotExecuted => error(key, format!("{text}. A 404 would have what was executed executed again")),
+        Absent::Unknown => warning(key, text),
+    };
+    if keys.header && !keys.business {
+        findings.push(severe("the upstream is sent a derived key, and has never seen {key}: write {forwarded_key}"));
+    } else if keys.header {
+        let text = "only entries of business keys are asked about, others stay unknown; {forwarded_key} asks about all";
+        findings.push(warning(key, text));
+    }
+    if keys.composite && !is_raw {
+        findings.push(severe(
+            "{key} of a composite key is a digest that the upstream has never seen: write {forwarded_key}",
+        ));
     }
 }
 
@@ -94,11 +166,55 @@ mod tests {
     fn a_lookup_and_its_settings_come_together() {
         let key = "routes.pay.idempotency.lookup";
         assert_error(&policy("on_unknown = 'lookup'"), key, "missing");
-        assert_error(&policy("lookup = { request = 'GET /p/{key}' }"), key, "without effect");
-        let late = policy("on_unknown = 'lookup', lookup = { request = 'GET /p/{key}', first = '10m' }");
+        assert_error(&policy("lookup = { request = 'GET /p/{forwarded_key}' }"), key, "without effect");
+        let late = policy("on_unknown = 'lookup', lookup = { request = 'GET /p/{forwarded_key}', first = '10m' }");
         assert_error(&late, "routes.pay.idempotency.lookup.first", "10m is longer than max, 5m");
-        let composite = "key = [['body:/a', 'body:/b']], on_unknown = 'lookup', lookup = { request = 'GET /p/{key}' }";
-        assert_warning(&Base::default().policy(composite), "routes.pay.idempotency.lookup.request", "digest");
+    }
+
+    const REQUEST: &str = "routes.pay.idempotency.lookup.request";
+
+    fn looked_up(key: &str, request: &str, rest: &str) -> Base {
+        Base::default()
+            .policy(&format!("key = {key}, on_unknown = 'lookup', lookup = {{ request = 'GET {request}'{rest} }}"))
+    }
+
+    #[test]
+    fn an_upstream_is_asked_about_what_it_has_seen() {
+        let absent = ", absent = 'not_executed', after = '1m'";
+        assert_warning(&looked_up("'header'", "/p/{key}", ""), REQUEST, "has never seen {key}");
+        assert_error(&looked_up("'header'", "/p/{key}", absent), REQUEST, "executed again");
+        assert_sound(&looked_up("'header'", "/p/{forwarded_key}", absent));
+        let raw = "key = 'header', forward_key = 'raw', on_unknown = 'lookup', lookup = { request = 'GET /p/{key}' }";
+        assert_sound(&Base::default().policy(raw));
+        assert_sound(&looked_up("'body:/a'", "/p/{key}", absent));
+        let composite = "[['body:/a', 'body:/b']]";
+        assert_warning(&looked_up(composite, "/p/{key}", ""), REQUEST, "digest");
+        assert_error(&looked_up(composite, "/p/{key}", absent), REQUEST, "digest");
+        assert_sound(&looked_up(composite, "/p/{forwarded_key}", absent));
+        assert_warning(&looked_up("['body:/a', 'header']", "/p/{key}", absent), REQUEST, "others stay unknown");
+    }
+
+    #[test]
+    fn what_is_found_is_the_callers_own() {
+        let of_tenants =
+            "auth.mode = 'header'\nauth.header.trusted = ['10.0.0.0/8']\nauth.header.tenant_header = 'x-t'";
+        let asked = |request, scope: &str| {
+            let policy = format!(
+                "key = 'body:/a', scope = '{scope}', on_unknown = 'lookup', lookup = {{ request = 'GET {request}' }}"
+            );
+            Base::default().policy(&policy).head(of_tenants)
+        };
+        assert_error(&asked("/p/{key}", "tenant"), REQUEST, "{tenant} beside {key}");
+        assert_error(&asked("/p/{key}/{tenant}", "subject"), REQUEST, "{subject} beside {key} and {tenant}");
+        assert_error(&asked("/p/{key}/{subject}", "global"), REQUEST, "no such owner");
+        for (request, scope) in [
+            ("/p/{forwarded_key}", "tenant"),
+            ("/p/{tenant}/{key}", "tenant"),
+            ("/p/{key}?of={tenant}&who={subject}", "subject"),
+            ("/p/{key}", "global"),
+        ] {
+            assert_sound(&asked(request, scope));
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub(super) struct Base {
     secret: String,
     head: String,
     policy: String,
+    route: String,
     tail: String,
 }
 
@@ -20,6 +21,7 @@ impl Default for Base {
             secret: "s".repeat(32),
             head: String::new(),
             policy: "key = 'header'".to_owned(),
+            route: String::new(),
             tail: String::new(),
         }
     }
@@ -47,6 +49,13 @@ impl Base {
         self
     }
 
+    /// More keys of that route.
+    pub(super) fn route(mut self, toml: &str) -> Self {
+        self.route.push_str(toml);
+        self.route.push('\n');
+        self
+    }
+
     /// More sections.
     pub(super) fn and(mut self, toml: &str) -> Self {
         self.tail.push_str(toml);
@@ -55,12 +64,12 @@ impl Base {
     }
 
     fn findings(&self) -> Vec<super::Finding> {
-        let Self { secrets, secret, head, policy, tail } = self;
+        let Self { secrets, secret, head, policy, route, tail } = self;
         let text = format!(
             "store.url = 'sqlite://a.db'\n{secrets}\n{head}\n\
              [[upstreams]]\nname = 'u'\nurls = ['http://a:1']\n\
              [[routes]]\nname = 'pay'\nmatch = 'POST /pay/{{id}}'\nupstream = 'u'\nidempotency = {{ {policy} }}\n\
-             {tail}"
+             {route}{tail}"
         );
         let env = [("S".to_owned(), secret.clone())];
         check(&Config::parse("test.toml", &text, env, []).unwrap())

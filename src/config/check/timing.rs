@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Finding, error, guarded, policy_key, warning};
-use crate::config::{Absent, Config, Period, Policy, Route, Upstream};
+use crate::config::{Absent, Config, Lookup, Period, Policy, Route, Subscription, Upstream};
 
 /// The longest `Retry-After` of a held entry: 60 s and half as much jitter.
 const HELD_RETRY: Duration = Duration::from_secs(90);
@@ -12,44 +12,64 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     not_zero(config, findings);
     for upstream in &config.upstreams {
         if guarded(config).any(|(route, _)| route.upstream == upstream.name) {
-            lease(config, upstream, findings);
-            drain(config, upstream, findings);
+            execution(config, &format!("upstream {}", upstream.name), upstream.timeout, findings);
         }
-        if upstream.connect_timeout > upstream.timeout {
-            let text = format!("{} is longer than timeout, {}", upstream.connect_timeout, upstream.timeout);
-            findings.push(error(format!("upstreams.{}.connect_timeout", upstream.name), text));
-        }
+        let key = format!("upstreams.{}", upstream.name);
+        connection(&key, upstream.connect_timeout, upstream.timeout, findings);
     }
     for (route, policy) in guarded(config) {
         if let Some(upstream) = config.upstream(&route.upstream) {
             retention(route, policy, upstream, findings);
-            absence(route, policy, upstream, findings);
+            absence(&policy_key(route, "lookup"), policy.lookup.as_ref(), upstream.timeout, findings);
         }
+    }
+    for one in &config.subscriptions {
+        execution(config, &format!("subscription {}", one.name), one.timeout, findings);
+        let key = format!("subscriptions.{}", one.name);
+        connection(&key, one.connect_timeout, one.timeout, findings);
+        absence(&format!("{key}.lookup"), one.lookup.as_ref(), one.timeout, findings);
+        shelf(&key, one, findings);
     }
 }
 
-/// An execution must end while its process's lease holds, or a rescuer declares it Unknown while it runs.
-fn lease(config: &Config, upstream: &Upstream, findings: &mut Vec<Finding>) {
+/// An execution must end while its process's lease holds, or a rescuer declares it Unknown while it runs. One that is
+/// cut off when the gateway stops is Unknown.
+fn execution(config: &Config, whose: &str, timeout: Period, findings: &mut Vec<Finding>) {
     let engine = &config.engine;
-    let needed = upstream.timeout.get() + engine.margin.get();
+    let needed = timeout.get() + engine.margin.get();
     if engine.lease.get().saturating_sub(engine.renew.get()) <= needed {
         let text = format!(
-            "lease {} - renew {} must be more than the timeout {} of the upstream {} + margin {}; lengthen the lease",
-            engine.lease, engine.renew, upstream.timeout, upstream.name, engine.margin
+            "lease {} - renew {} must be more than the timeout {timeout} of the {whose} + margin {}; lengthen the lease",
+            engine.lease, engine.renew, engine.margin
         );
         findings.push(error("engine.lease", text));
     }
-}
-
-/// A call that is cut off when the gateway stops is Unknown.
-fn drain(config: &Config, upstream: &Upstream, findings: &mut Vec<Finding>) {
-    let drain = config.server.drain_timeout;
-    if drain < upstream.timeout {
+    let (drain, delay) = (config.server.drain_timeout, config.server.drain_delay);
+    if drain.get().saturating_sub(delay.get()) < timeout.get() {
         let text = format!(
-            "{drain} is shorter than the timeout {} of the upstream {}: each restart leaves Unknown entries",
-            upstream.timeout, upstream.name
+            "{drain} with a drain_delay of {delay} leaves less than the timeout {timeout} of the {whose}: each restart leaves Unknown entries"
         );
         findings.push(warning("server.drain_timeout", text));
+    }
+}
+
+fn connection(key: &str, connect: Period, timeout: Period, findings: &mut Vec<Finding>) {
+    if connect > timeout {
+        let text = format!("{connect} is longer than timeout, {timeout}");
+        findings.push(error(format!("{key}.connect_timeout"), text));
+    }
+}
+
+/// A record that is gone while its message may still be tried, or sent again, would let it be handled twice.
+fn shelf(key: &str, one: &Subscription, findings: &mut Vec<Finding>) {
+    let horizon = one.horizon();
+    if one.retention.get() <= horizon {
+        let text = format!(
+            "{} is not longer than a message may be tried for, {} s by attempts, backoff, timeout and gap; lengthen it",
+            one.retention,
+            horizon.as_secs()
+        );
+        findings.push(error(format!("{key}.retention"), text));
     }
 }
 
@@ -69,19 +89,18 @@ fn retention(route: &Route, policy: &Policy, upstream: &Upstream, findings: &mut
     }
 }
 
-fn absence(route: &Route, policy: &Policy, upstream: &Upstream, findings: &mut Vec<Finding>) {
-    let Some(lookup) = policy.lookup.as_ref().filter(|lookup| lookup.absent == Absent::NotExecuted) else {
+fn absence(key: &str, lookup: Option<&Lookup>, timeout: Period, findings: &mut Vec<Finding>) {
+    let Some(lookup) = lookup.filter(|lookup| lookup.absent == Absent::NotExecuted) else {
         return;
     };
     let needed = format!(
         "absent = \"not_executed\" is believed only once the first call can no longer arrive: set `after` to the \
-         upstream's own longest time, at least its timeout, {}",
-        upstream.timeout
+         upstream's own longest time, at least its timeout, {timeout}"
     );
     match lookup.after {
-        None => findings.push(error(policy_key(route, "lookup.after"), format!("missing; {needed}"))),
-        Some(after) if after < upstream.timeout => {
-            findings.push(error(policy_key(route, "lookup.after"), format!("{after} is too short; {needed}")));
+        None => findings.push(error(format!("{key}.after"), format!("missing; {needed}"))),
+        Some(after) if after < timeout => {
+            findings.push(error(format!("{key}.after"), format!("{after} is too short; {needed}")));
         }
         Some(_) => {}
     }
@@ -111,14 +130,25 @@ fn not_zero(config: &Config, findings: &mut Vec<Finding>) {
     }
     for (route, policy) in guarded(config) {
         periods.push((policy_key(route, "retention"), policy.retention));
-        if let Some(lookup) = &policy.lookup {
-            periods.push((policy_key(route, "lookup.first"), lookup.first));
-            periods.push((policy_key(route, "lookup.max"), lookup.max));
-            periods.push((policy_key(route, "lookup.timeout"), lookup.timeout));
-        }
+        periods.extend(of_lookup(&policy_key(route, "lookup"), policy.lookup.as_ref()));
+    }
+    for one in &config.subscriptions {
+        let key = |key: &str| format!("subscriptions.{}.{key}", one.name);
+        periods.push((key("connect_timeout"), one.connect_timeout));
+        periods.push((key("timeout"), one.timeout));
+        periods.push((key("backoff.first"), one.backoff.first));
+        periods.extend(of_lookup(&key("lookup"), one.lookup.as_ref()));
     }
     let zero = periods.into_iter().filter(|(_, period)| period.get().is_zero());
     findings.extend(zero.map(|(key, _)| error(key, "it must be longer than zero")));
+}
+
+fn of_lookup(key: &str, lookup: Option<&Lookup>) -> impl Iterator<Item = (String, Period)> {
+    let periods = |lookup: &Lookup| {
+        [("first", lookup.first), ("max", lookup.max), ("timeout", lookup.timeout)]
+            .map(|(name, period)| (format!("{key}.{name}"), period))
+    };
+    lookup.map(periods).into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -140,6 +170,8 @@ mod tests {
     fn a_stopping_gateway_waits_for_its_calls() {
         assert_warning(&Base::default().head("server.drain_timeout = '9s'"), "server.drain_timeout", "Unknown");
         assert_sound(&Base::default().head("server.drain_timeout = '10s'"));
+        let delayed = Base::default().head("server.drain_timeout = '10s'\nserver.drain_delay = '1ms'");
+        assert_warning(&delayed, "server.drain_timeout", "drain_delay of 1ms");
     }
 
     #[test]
@@ -154,7 +186,8 @@ mod tests {
     #[test]
     fn an_absence_is_believed_only_after_the_upstreams_longest_time() {
         let base = |after: &str| {
-            let lookup = format!("lookup = {{ request = 'GET /p/{{key}}', absent = 'not_executed' {after} }}");
+            let lookup =
+                format!("lookup = {{ request = 'GET /p/{{forwarded_key}}', absent = 'not_executed' {after} }}");
             Base::default().policy(&format!("key = 'header', on_unknown = 'lookup', {lookup}"))
         };
         let key = "routes.pay.idempotency.lookup.after";

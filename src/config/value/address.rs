@@ -93,6 +93,55 @@ impl Origin {
     }
 }
 
+/// Where something is posted to: `http` or `https`, a host and a port, a path and a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpUrl(Uri);
+
+/// Why a text is no such URL. The text is not repeated where it may hold a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("write http:// or https://, a host and a path, without a user, such as \"http://127.0.0.1:9091/points\"")]
+pub struct HttpUrlError;
+
+impl HttpUrl {
+    /// Scheme, host and port: what an upstream is reached by.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        let scheme = self.0.scheme_str().unwrap_or_default();
+        format!("{scheme}://{}", self.0.authority().map_or("", |authority| authority.as_str()))
+    }
+
+    /// The path and query.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        self.0.path_and_query().map_or("/", |target| target.as_str())
+    }
+
+    /// Whether it is reached through TLS.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.0.scheme() == Some(&Scheme::HTTPS)
+    }
+}
+
+impl FromStr for HttpUrl {
+    type Err = HttpUrlError;
+
+    fn from_str(text: &str) -> Result<Self, HttpUrlError> {
+        let uri: Uri = text.parse().map_err(|_| HttpUrlError)?;
+        let scheme = uri.scheme().is_some_and(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme));
+        let authority = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+        if scheme && authority && !text.contains('#') { Ok(Self(uri)) } else { Err(HttpUrlError) }
+    }
+}
+
+impl<'de> Deserialize<'de> for HttpUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Not `from_text`, which shows the value.
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl FromStr for Origin {
     type Err = OriginError;
 
@@ -147,6 +196,17 @@ mod tests {
             ["127.0.0.1:9090", "ftp://a", "http://a/b", "http://a?b", "http://u:p@a", "http://", "/", "http://a#b"]
         {
             assert_eq!(text.parse::<Origin>(), Err(OriginError), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_posted_to_has_an_origin_and_a_target() {
+        let parts = |text: &str| text.parse().map(|url: HttpUrl| (url.origin(), url.target().to_owned(), url.is_tls()));
+        let expected = |origin: &str, target: &str, tls| Ok((origin.to_owned(), target.to_owned(), tls));
+        assert_eq!(parts("http://a:9091/points?x=1"), expected("http://a:9091", "/points?x=1", false));
+        assert_eq!(parts("https://[::1]"), expected("https://[::1]", "/", true));
+        for text in ["", "a", "/a", "ftp://a/b", "http://u:hunter2@a/b", "http:///a", "http://a/#b"] {
+            assert_eq!(parts(text), Err(HttpUrlError), "{text}");
         }
     }
 }

@@ -6,15 +6,17 @@ mod header;
 mod listen;
 mod name;
 mod period;
+mod queue_url;
 mod secret;
 mod status;
 
-pub use address::{Origin, OriginError, ServiceUrl, ServiceUrlError};
+pub use address::{HttpUrl, HttpUrlError, Origin, OriginError, ServiceUrl, ServiceUrlError};
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use header::{FieldName, FieldNameError, FieldValue};
 pub use listen::{Listen, ListenError};
 pub use name::{Name, NameError};
 pub use period::{Period, PeriodError};
+pub use queue_url::{QueueUrl, QueueUrlError};
 pub use secret::Secret;
 pub(super) use secret::resolve;
 pub use status::{StatusMatch, Statuses};

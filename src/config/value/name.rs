@@ -1,4 +1,4 @@
-//! Names of upstreams and routes.
+//! Names of upstreams, routes, queues and events.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,6 +18,11 @@ pub struct Name(Box<str>);
 pub struct NameError;
 
 impl Name {
+    /// A name known when the program is built.
+    pub(in crate::config) fn from_static(name: &'static str) -> Self {
+        Self(name.into())
+    }
+
     /// The name's text.
     #[must_use]
     pub fn as_str(&self) -> &str {

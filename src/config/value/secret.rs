@@ -15,6 +15,17 @@ const SECRETS: &[(&str, Literal)] = &[
     ("marks.password", Literal::Refused),
     ("marks.sentinel_password", Literal::Refused),
     ("secrets.fingerprint.*", Literal::Refused),
+    ("queue.password", Literal::Refused),
+    ("queue.redis.sentinel_password", Literal::Refused),
+    ("queue.nats.nkey", Literal::Refused),
+    ("queue.signing.*", Literal::Refused),
+    ("queues.*.password", Literal::Refused),
+    ("queues.*.redis.sentinel_password", Literal::Refused),
+    ("queues.*.nats.nkey", Literal::Refused),
+    ("queues.*.signing.*", Literal::Refused),
+    ("subscriptions.*.alert", Literal::Refused),
+    ("subscriptions.*.headers.*", Literal::Allowed),
+    ("subscriptions.*.lookup.headers.*", Literal::Allowed),
     ("routes.*.idempotency.lookup.headers.*", Literal::Allowed),
 ];
 

@@ -36,11 +36,45 @@ pub struct Ambiguous;
 /// If a member's name on the way comes twice in its object (compared unescaped), since the upstream could
 /// read the other one; or if the value is a string with half a surrogate pair.
 pub fn find(body: &[u8], pointer: &Pointer) -> Result<Option<Found>, Ambiguous> {
-    match find_strictly(body, pointer.steps()) {
+    match find_strictly(body, pointer.steps(), take) {
         Ok(found) => Ok(found),
         Err(Stop::NotJson) => Ok(None),
         Err(Stop::Ambiguous) => Err(Ambiguous),
     }
+}
+
+/// Why a value can't be taken from a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unreadable {
+    /// The document is not JSON.
+    NotJson,
+    /// Two readers of it could take different values.
+    Ambiguous,
+}
+
+/// The text of the value that `pointer` points to, exactly as it is written in `body`; `None` if there is none.
+///
+/// # Errors
+/// As [`find`], and if `body` is not JSON.
+pub fn excerpt<'a>(body: &'a [u8], pointer: &Pointer) -> Result<Option<&'a str>, Unreadable> {
+    find_strictly(body, pointer.steps(), take_text).map_err(|stop| match stop {
+        Stop::NotJson => Unreadable::NotJson,
+        Stop::Ambiguous => Unreadable::Ambiguous,
+    })
+}
+
+/// Whether `body` is one JSON document.
+#[must_use]
+pub fn is_json(body: &[u8]) -> bool {
+    matches!(find_strictly(body, &[], pass), Ok(Some(())))
+}
+
+/// What stands for the meaning of `document`: equal for two of them exactly if they mean the same, whatever the
+/// order of their members and however their numbers are written. `None` where nobody can say what it means.
+#[must_use]
+pub fn meaning(document: &[u8]) -> Option<Vec<u8>> {
+    let mut meaning = Vec::new();
+    spell(document, &[], &mut meaning).is_ok().then_some(meaning)
 }
 
 /// Why the search ended early.
@@ -55,27 +89,40 @@ impl From<NotJson> for Stop {
     }
 }
 
-fn find_strictly(body: &[u8], steps: &[Token]) -> Result<Option<Found>, Stop> {
+/// How the value that begins with an event is read to its end, and what is taken of it.
+type Take<'a, T> = fn(&mut Reader<'a>, Event<'a>) -> Result<T, Stop>;
+
+fn find_strictly<'a, T>(body: &'a [u8], steps: &[Token], take: Take<'a, T>) -> Result<Option<T>, Stop> {
     let mut reader = Reader::new(body)?;
     let first = reader.next()?;
-    let found = seek(&mut reader, first, steps)?;
+    let found = seek(&mut reader, first, steps, take)?;
     reader.finish()?;
     Ok(found)
 }
 
 /// Reads the value that began with `first` to its end and finds what `steps` lead to inside it.
-fn seek<'a>(reader: &mut Reader<'a>, first: Event<'a>, steps: &[Token]) -> Result<Option<Found>, Stop> {
+fn seek<'a, T>(
+    reader: &mut Reader<'a>,
+    first: Event<'a>,
+    steps: &[Token],
+    take: Take<'a, T>,
+) -> Result<Option<T>, Stop> {
     let Some((step, rest)) = steps.split_first() else {
         return take(reader, first).map(Some);
     };
     match first {
-        Event::Begin(Container::Object) => seek_member(reader, step, rest),
-        Event::Begin(Container::Array) => seek_element(reader, step, rest),
+        Event::Begin(Container::Object) => seek_member(reader, step, rest, take),
+        Event::Begin(Container::Array) => seek_element(reader, step, rest, take),
         Event::String(_) | Event::Number(_) | Event::Bool(_) | Event::Null | Event::Name(_) | Event::End => Ok(None),
     }
 }
 
-fn seek_member(reader: &mut Reader<'_>, step: &Token, rest: &[Token]) -> Result<Option<Found>, Stop> {
+fn seek_member<'a, T>(
+    reader: &mut Reader<'a>,
+    step: &Token,
+    rest: &[Token],
+    take: Take<'a, T>,
+) -> Result<Option<T>, Stop> {
     let mut seen = false;
     let mut found = None;
     while let Event::Name(name) = reader.next()? {
@@ -87,17 +134,22 @@ fn seek_member(reader: &mut Reader<'_>, step: &Token, rest: &[Token]) -> Result<
         if std::mem::replace(&mut seen, true) {
             return Err(Stop::Ambiguous);
         }
-        found = seek(reader, first, rest)?;
+        found = seek(reader, first, rest, take)?;
     }
     Ok(found)
 }
 
-fn seek_element(reader: &mut Reader<'_>, step: &Token, rest: &[Token]) -> Result<Option<Found>, Stop> {
+fn seek_element<'a, T>(
+    reader: &mut Reader<'a>,
+    step: &Token,
+    rest: &[Token],
+    take: Take<'a, T>,
+) -> Result<Option<T>, Stop> {
     let mut found = None;
     for index in 0.. {
         match reader.next()? {
             Event::End => break,
-            first if step.index == Some(index) => found = seek(reader, first, rest)?,
+            first if step.index == Some(index) => found = seek(reader, first, rest, take)?,
             first => reader.skip(first)?,
         }
     }
@@ -115,9 +167,62 @@ fn take<'a>(reader: &mut Reader<'a>, first: Event<'a>) -> Result<Found, Stop> {
     })
 }
 
+fn pass<'a>(reader: &mut Reader<'a>, first: Event<'a>) -> Result<(), Stop> {
+    Ok(reader.skip(first)?)
+}
+
+/// The text of a value, unchanged. A string is read all the same, since readers differ in half a surrogate pair.
+fn take_text<'a>(reader: &mut Reader<'a>, first: Event<'a>) -> Result<&'a str, Stop> {
+    Ok(match first {
+        Event::String(text) => text.decode().map(|_| text.as_written()).ok_or(Stop::Ambiguous)?,
+        Event::Number(text) => text,
+        Event::Bool(true) => "true",
+        Event::Bool(false) => "false",
+        Event::Null => "null",
+        Event::Begin(_) => {
+            let start = reader.offset() - 1;
+            reader.skip(first)?;
+            reader.written_since(start)
+        }
+        Event::End | Event::Name(_) => return Err(Stop::NotJson),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_excerpt_is_the_values_own_text() {
+        let body =
+            r#"{ "a": {"n": 1.00e+2, "s":"\u0041"} , "b" : [ 1 , {"x":1,"x":2} ], "t":true, "f":false, "z":null }"#;
+        let at = |pointer: &str| excerpt(body.as_bytes(), &Pointer::parse(pointer).unwrap());
+        let table = [
+            ("/a", r#"{"n": 1.00e+2, "s":"\u0041"}"#),
+            ("/a/n", "1.00e+2"),
+            ("/a/s", r#""\u0041""#),
+            ("/b", r#"[ 1 , {"x":1,"x":2} ]"#),
+            ("/t", "true"),
+            ("/f", "false"),
+            ("/z", "null"),
+            ("", body),
+        ];
+        for (pointer, text) in table {
+            assert_eq!(at(pointer), Ok(Some(text)), "{pointer}");
+        }
+        assert_eq!(at("/c"), Ok(None));
+        assert_eq!(at("/b/1/x"), Err(Unreadable::Ambiguous));
+        assert_eq!(excerpt(b"a=1", &Pointer::parse("/a").unwrap()), Err(Unreadable::NotJson));
+        assert_eq!(excerpt(br#"{"a":"\ud800"}"#, &Pointer::parse("/a").unwrap()), Err(Unreadable::Ambiguous));
+    }
+
+    #[test]
+    fn equal_meanings_are_equal_whatever_the_spelling() {
+        assert_eq!(meaning(br#"{"a":1e2,"b":[]}"#), meaning(br#" {"b":[], "a":100.0} "#));
+        assert_ne!(meaning(b"100"), meaning(b"100.0000000000000001"));
+        assert_eq!(meaning(br#"{"a":1,"a":1}"#), None);
+        assert!(is_json(b" [1] ") && !is_json(b"[1") && !is_json(b"") && !is_json(b"1 2"));
+    }
 
     fn at(body: &str, pointer: &str) -> Result<Option<Found>, Ambiguous> {
         find(body.as_bytes(), &Pointer::parse(pointer).unwrap())

@@ -55,6 +55,11 @@ pub(super) struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
+    /// The string as it is written, with its quotes.
+    pub(super) fn as_written(self) -> &'a str {
+        self.quoted
+    }
+
     /// The text; `None` if it holds half a surrogate pair, which readers take for different things.
     pub(super) fn decode(self) -> Option<Cow<'a, str>> {
         if self.escaped {
@@ -114,6 +119,16 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Where the last event ended, in bytes.
+    pub(super) fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// What is written from `start` to the end of the last event.
+    pub(super) fn written_since(&self, start: usize) -> &'a str {
+        &self.text[start..self.at]
     }
 
     /// How many arrays and objects are open.

@@ -1,5 +1,6 @@
-//! Where a route's keys come from.
+//! Where keys come from: a route's from its requests, a subscription's from its messages.
 
+mod message;
 mod resolve;
 
 use std::fmt;
@@ -9,7 +10,14 @@ use serde::Deserialize;
 
 use super::{Pointer, PointerError};
 
+pub use message::{MessageSource, Said};
 pub use resolve::{ResolvedKey, Sent, SourceError};
+
+/// A kind of place that a key, or a part of one, is taken from. Its text is the configuration's.
+pub trait Source: FromStr<Err = KeySourceError> + fmt::Display {
+    /// Whether it is a business number, one that a new click on "pay" does not change.
+    fn is_business(&self) -> bool;
+}
 
 /// One place in a request that a key, or a part of one, is taken from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,9 +35,9 @@ pub enum KeySource {
 /// Why a text is no key source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeySourceError {
-    /// None of the four forms.
-    #[error("{0:?} is no key source: it is \"header\", \"body:/pointer\", \"query:name\" or \"path:name\"")]
-    Form(String),
+    /// None of the forms that there are.
+    #[error("{0:?} is no key source: it is {1}")]
+    Form(String, &'static str),
     /// A body source with a bad pointer.
     #[error("key source {0:?}: {1}")]
     Pointer(String, PointerError),
@@ -41,15 +49,18 @@ pub enum KeySourceError {
     Empty,
 }
 
-impl KeySource {
-    /// Whether it is a business number, one that a new click on "pay" does not change.
-    #[must_use]
-    pub fn is_business(&self) -> bool {
+impl Source for KeySource {
+    fn is_business(&self) -> bool {
         match self {
             Self::Header => false,
             Self::Body(_) | Self::Query(_) | Self::Path(_) => true,
         }
     }
+}
+
+/// The pointer of the source that is written as `text`.
+fn pointer(text: &str, pointer: &str) -> Result<Pointer, KeySourceError> {
+    Pointer::parse(pointer).map_err(|error| KeySourceError::Pointer(text.to_owned(), error))
 }
 
 impl FromStr for KeySource {
@@ -59,14 +70,13 @@ impl FromStr for KeySource {
         match text.split_once(':') {
             None if text == "header" => Ok(Self::Header),
             Some(("body" | "query" | "path", "")) => Err(KeySourceError::Nameless(text.to_owned())),
-            Some(("body", pointer)) => {
-                let pointer =
-                    Pointer::parse(pointer).map_err(|error| KeySourceError::Pointer(text.to_owned(), error))?;
-                Ok(Self::Body(pointer))
-            }
+            Some(("body", body)) => pointer(text, body).map(Self::Body),
             Some(("query", name)) => Ok(Self::Query(name.into())),
             Some(("path", name)) => Ok(Self::Path(name.into())),
-            Some(_) | None => Err(KeySourceError::Form(text.to_owned())),
+            Some(_) | None => Err(KeySourceError::Form(
+                text.to_owned(),
+                "\"header\", \"body:/pointer\", \"query:name\" or \"path:name\"",
+            )),
         }
     }
 }
@@ -83,24 +93,24 @@ impl fmt::Display for KeySource {
     }
 }
 
-/// A route's key sources: alternatives, of which the first that is wholly present in a request wins.
+/// Key sources: alternatives, of which the first that is wholly present in a request (or message) wins.
 ///
 /// In the configuration a source, or a list of sources and of lists of sources; an inner list is a
 /// composite, one key of all its parts: `[["body:/shop", "body:/order_no"], "header"]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
-pub struct KeySources(Vec<Alternative>);
+#[serde(try_from = "Written", bound(deserialize = "S: Source"))]
+pub struct KeySources<S = KeySource>(Vec<Alternative<S>>);
 
 /// The sources of one key, in order; more than one make a composite.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Alternative(Vec<KeySource>);
+pub struct Alternative<S = KeySource>(Vec<S>);
 
-impl KeySources {
+impl<S> KeySources<S> {
     /// Sources by their alternatives.
     ///
     /// # Errors
     /// If there is no alternative, or one is empty.
-    pub fn new(alternatives: Vec<Vec<KeySource>>) -> Result<Self, KeySourceError> {
+    pub fn new(alternatives: Vec<Vec<S>>) -> Result<Self, KeySourceError> {
         if alternatives.is_empty() || alternatives.iter().any(Vec::is_empty) {
             return Err(KeySourceError::Empty);
         }
@@ -109,16 +119,20 @@ impl KeySources {
 
     /// The alternatives, the first to be tried first.
     #[must_use]
-    pub fn alternatives(&self) -> &[Alternative] {
+    pub fn alternatives(&self) -> &[Alternative<S>] {
         &self.0
     }
+}
 
+impl KeySources {
     /// Whether the body must have been read before a key can be resolved.
     #[must_use]
     pub fn needs_body(&self) -> bool {
         self.0.iter().flat_map(Alternative::sources).any(|source| matches!(source, KeySource::Body(_)))
     }
+}
 
+impl<S: Source> KeySources<S> {
     /// Whether some alternative is a business number.
     #[must_use]
     pub fn is_business(&self) -> bool {
@@ -126,37 +140,39 @@ impl KeySources {
     }
 }
 
-impl Alternative {
+impl<S> Alternative<S> {
     /// The parts of the key.
     #[must_use]
-    pub fn sources(&self) -> &[KeySource] {
+    pub fn sources(&self) -> &[S] {
         &self.0
     }
+}
 
+impl<S: Source> Alternative<S> {
     /// Whether the key is a business number. One with the header in it is not: the next click on "pay"
     /// makes another.
     #[must_use]
     pub fn is_business(&self) -> bool {
-        self.0.iter().all(KeySource::is_business)
+        self.0.iter().all(S::is_business)
     }
 }
 
 /// That source alone.
-impl From<KeySource> for KeySources {
-    fn from(source: KeySource) -> Self {
+impl<S: Source> From<S> for KeySources<S> {
+    fn from(source: S) -> Self {
         Self(vec![Alternative(vec![source])])
     }
 }
 
 /// One canonical spelling, a list of sources and lists: what the identity of a route's requests records.
-impl fmt::Display for KeySources {
+impl<S: Source> fmt::Display for KeySources<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         for (i, alternative) in self.0.iter().enumerate() {
             f.write_str(if i == 0 { "" } else { ", " })?;
             match alternative.sources() {
                 [source] => write!(f, "{:?}", source.to_string())?,
-                sources => write!(f, "{:?}", sources.iter().map(KeySource::to_string).collect::<Vec<_>>())?,
+                sources => write!(f, "{:?}", sources.iter().map(S::to_string).collect::<Vec<_>>())?,
             }
         }
         f.write_str("]")
@@ -178,7 +194,7 @@ enum WrittenAlternative {
     Composite(Vec<String>),
 }
 
-impl TryFrom<Written> for KeySources {
+impl<S: Source> TryFrom<Written> for KeySources<S> {
     type Error = KeySourceError;
 
     fn try_from(written: Written) -> Result<Self, KeySourceError> {
@@ -193,7 +209,7 @@ impl TryFrom<Written> for KeySources {
 }
 
 impl WrittenAlternative {
-    fn parse(self) -> Result<Vec<KeySource>, KeySourceError> {
+    fn parse<S: Source>(self) -> Result<Vec<S>, KeySourceError> {
         match self {
             Self::One(source) => Ok(vec![source.parse()?]),
             Self::Composite(sources) => sources.iter().map(|source| source.parse()).collect(),

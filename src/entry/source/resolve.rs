@@ -1,11 +1,11 @@
-//! Taking the key from a request.
+//! Taking the key from a request, or a message.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{Alternative, KeySource, KeySources};
+use super::{Alternative, KeySource, KeySources, Source};
 use crate::entry::json::{self, Found};
-use crate::entry::{Key, KeyError, query};
+use crate::entry::{Key, KeyError, Pointer, query};
 
 /// What a request offers to its route's key sources.
 #[derive(Clone, Copy, Default)]
@@ -29,15 +29,15 @@ pub struct ResolvedKey {
     pub business: bool,
 }
 
-/// Why a request's key can't be taken. All are the client's mistake (400); the text is for the client.
+/// Why a key can't be taken. All are the client's mistake (400); the text is for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SourceError {
+pub enum SourceError<S = KeySource> {
     /// Gateway and upstream could read different values.
     #[error("{0} is given more than once, or can be read in more than one way")]
-    Ambiguous(KeySource),
+    Ambiguous(S),
     /// It is there, and can't be a key. Never truncated, and never passed over for the next alternative.
     #[error("{0}: {1}")]
-    Invalid(KeySource, KeyError),
+    Invalid(S, KeyError),
 }
 
 impl KeySources {
@@ -50,8 +50,15 @@ impl KeySources {
     /// # Errors
     /// If a source before or in that alternative is ambiguous, or holds what can't be a key.
     pub fn resolve(&self, sent: &Sent<'_>) -> Result<Option<ResolvedKey>, SourceError> {
+        self.resolve_by(|source| source.resolve(sent))
+    }
+}
+
+impl<S: Source> KeySources<S> {
+    /// The key of the first alternative whose every source is there, by what `take` finds.
+    pub(super) fn resolve_by<E>(&self, take: impl Fn(&S) -> Result<Option<Key>, E>) -> Result<Option<ResolvedKey>, E> {
         for alternative in self.alternatives() {
-            if let Some(key) = alternative.resolve(sent)? {
+            if let Some(key) = alternative.resolve_by(&take)? {
                 return Ok(Some(ResolvedKey { key, business: alternative.is_business() }));
             }
         }
@@ -59,11 +66,9 @@ impl KeySources {
     }
 }
 
-impl Alternative {
-    fn resolve(&self, sent: &Sent<'_>) -> Result<Option<Key>, SourceError> {
-        let Some(parts) = self.sources().iter().map(|source| source.resolve(sent)).collect::<Result<_, _>>()? else {
-            return Ok(None);
-        };
+impl<S> Alternative<S> {
+    fn resolve_by<E>(&self, take: impl Fn(&S) -> Result<Option<Key>, E>) -> Result<Option<Key>, E> {
+        let Some(parts) = self.sources().iter().map(take).collect::<Result<_, _>>()? else { return Ok(None) };
         let parts: Vec<Key> = parts;
         Ok(Some(match &parts[..] {
             [key] => key.clone(),
@@ -76,19 +81,11 @@ impl KeySource {
     fn resolve(&self, sent: &Sent<'_>) -> Result<Option<Key>, SourceError> {
         let value = match self {
             Self::Header => return Ok(sent.header.cloned()),
-            Self::Body(pointer) => match json::find(sent.body.unwrap_or_default(), pointer) {
-                Ok(Some(Found::String(text) | Found::Integer(text))) => Some(Cow::Owned(text)),
-                Ok(Some(Found::Other) | None) => None,
-                Err(json::Ambiguous) => return Err(SourceError::Ambiguous(self.clone())),
-            },
+            Self::Body(pointer) => in_body(sent.body.unwrap_or_default(), pointer, self)?.map(Cow::Owned),
             Self::Query(name) => self.query_value(name, sent.query.unwrap_or_default())?,
             Self::Path(name) => path_value(name, sent.path),
         };
-        match value.map(|value| Key::from_business(&value)) {
-            None | Some(Err(KeyError::Empty)) => Ok(None),
-            Some(Ok(key)) => Ok(Some(key)),
-            Some(Err(error)) => Err(SourceError::Invalid(self.clone(), error)),
-        }
+        as_key(value.as_deref(), self)
     }
 
     fn query_value<'a>(&self, name: &str, query: &'a str) -> Result<Option<Cow<'a, str>>, SourceError> {
@@ -103,6 +100,24 @@ impl KeySource {
                 .ok_or_else(|| SourceError::Invalid(self.clone(), KeyError::Malformed)),
             (Some(_), Some(_)) => Err(SourceError::Ambiguous(self.clone())),
         }
+    }
+}
+
+/// The string or plain integer that `pointer` leads to.
+pub(super) fn in_body<S: Clone>(body: &[u8], pointer: &Pointer, source: &S) -> Result<Option<String>, SourceError<S>> {
+    match json::find(body, pointer) {
+        Ok(Some(Found::String(text) | Found::Integer(text))) => Ok(Some(text)),
+        Ok(Some(Found::Other) | None) => Ok(None),
+        Err(json::Ambiguous) => Err(SourceError::Ambiguous(source.clone())),
+    }
+}
+
+/// What was found as a key; what is empty is not there.
+pub(super) fn as_key<S: Clone>(value: Option<&str>, source: &S) -> Result<Option<Key>, SourceError<S>> {
+    match value.map(Key::from_business) {
+        None | Some(Err(KeyError::Empty)) => Ok(None),
+        Some(Ok(key)) => Ok(Some(key)),
+        Some(Err(error)) => Err(SourceError::Invalid(source.clone(), error)),
     }
 }
 

@@ -11,13 +11,9 @@ use futures_util::future::{BoxFuture, Shared};
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::timeout;
 
-use super::dial::{Connection, Dialer};
 use crate::clock::{self, Instant};
 use crate::engine::marks::Unavailable;
-
-/// How long opening a connection may take. Longer than a call may: callers give up meanwhile, the opening
-/// goes on, so that a slow handshake does not keep the store away for ever.
-pub(super) const DIAL_LIMIT: Duration = Duration::from_secs(3);
+use crate::redis::dial::{Connection, DIAL_LIMIT, Dialer};
 
 /// A connection is not blamed for a slow answer before this age; or an overloaded server would be asked for
 /// connections on top.

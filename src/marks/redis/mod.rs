@@ -24,8 +24,6 @@
 //! lost. Both do no harm: every change is made under the caller's nonce, and making it twice is making it
 //! once.
 
-mod address;
-mod dial;
 mod link;
 mod script;
 
@@ -36,7 +34,6 @@ use deadpool_redis::redis::{Value, cmd};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use self::dial::Dialer;
 use self::link::{Link, Reply};
 use self::script::Scripts;
 use super::breaker::Breaker;
@@ -45,6 +42,8 @@ use super::{MarksError, MarksOptions};
 use crate::clock;
 use crate::engine::marks::{Mark, Marks, Reserved, Unavailable};
 use crate::entry::{EntryId, Nonce};
+use crate::redis::Servers;
+use crate::redis::dial::Dialer;
 
 /// Marks prolonged in one pipeline: few enough not to hold up the calls of requests behind them.
 const EXTEND_AT_ONCE: usize = 256;
@@ -65,8 +64,16 @@ impl RedisMarks {
     /// # Errors
     /// If the options are wrong in themselves.
     pub fn new(options: &MarksOptions) -> Result<Self, MarksError> {
+        let servers = Servers {
+            url: options.url.clone(),
+            user: None,
+            password: options.password.clone(),
+            sentinel_password: options.sentinel_password.clone(),
+            authorities: options.authorities.clone(),
+            certificate: None,
+        };
         Ok(Self {
-            link: Link::new(Dialer::new(options)?, options.time_limit),
+            link: Link::new(Dialer::new(&servers, options.time_limit)?, options.time_limit),
             breaker: Breaker::new(options.circuit),
             scripts: Scripts::new(),
             prefix: options.prefix.clone(),

@@ -5,18 +5,20 @@ use std::collections::{HashMap, HashSet};
 use super::rows;
 use crate::clock::Timestamp;
 use crate::engine::ledger::{Claim, Claimed};
+use crate::entry::fingerprint::ENCODED_LEN;
 use crate::entry::{Entry, EntryId, Identity, InstanceId, MAX_KEY_BYTES, State};
+use crate::storage::bounds::{bounded, check_size};
 use crate::storage::conn::Conn;
-use crate::storage::dialect::MAX_ROWS;
+use crate::storage::dialect::{Dialect, MAX_ROWS};
 use crate::storage::text::Statement;
 use crate::storage::value::{Column, Value};
 
 /// Longest route name in bytes, and the columns' bounds on MySQL.
 const MAX_ROUTE_BYTES: usize = 255;
 const MAX_NAMESPACE_BYTES: usize = 100;
-const MAX_SCOPE_BYTES: usize = 300;
+const MAX_SCOPE_BYTES: usize = 600;
 
-const COLUMNS: [Column; 10] = [
+pub(super) const COLUMNS: [Column; 10] = [
     Column::bytes("v_id"),
     Column::text("v_namespace"),
     Column::text("v_scope"),
@@ -26,13 +28,16 @@ const COLUMNS: [Column; 10] = [
     Column::bytes("v_instance"),
     Column::bytes("v_fingerprint"),
     Column::bytes("v_context"),
-    Column::int("v_now"),
+    Column::now("v_now"),
 ];
 
 /// The claiming instance's lease is checked in the same statement. An expiry that commits meanwhile is not
 /// waited for: the row is then one more orphan for the next sweep, and the process checks its lease before
 /// it sends.
-static CLAIM: Statement = Statement::new(|dialect, size| {
+static CLAIM: Statement = Statement::new(text);
+
+/// The statement that makes `size` claims.
+pub(super) fn text(dialect: Dialect, size: usize) -> String {
     dialect.insert_new(
         &COLUMNS,
         size,
@@ -42,7 +47,7 @@ static CLAIM: Statement = Statement::new(|dialect, size| {
          v.v_fingerprint, v.v_context, 0, v.v_now, v.v_now, v.v_now, v.v_now",
         "EXISTS (SELECT 1 FROM instances AS i WHERE i.id = v.v_instance AND i.state = 1)",
     )
-});
+}
 
 static ALIVE: Statement = Statement::new(|dialect, size| {
     format!("SELECT i.id FROM instances AS i WHERE i.state = 1 AND i.id{}", dialect.among(size))
@@ -56,7 +61,13 @@ pub(super) async fn apply(
     now: Timestamp,
     claims: &[Claim],
 ) -> sqlx::Result<Vec<Claimed>> {
-    if write(conn, limit, now, claims).await? == claims.len() as u64 {
+    let new = write(conn, limit, now, claims).await?;
+    told(conn, claims, new).await
+}
+
+/// Tells what became of each of `claims`, of which `new` were written.
+pub(super) async fn told(conn: &mut Conn<'_>, claims: &[Claim], new: u64) -> sqlx::Result<Vec<Claimed>> {
+    if new == claims.len() as u64 {
         return Ok(claims.iter().map(|_| Claimed::Won).collect());
     }
     let mut found = rows::read(conn, claims.iter().map(|claim| claim.id)).await?;
@@ -67,45 +78,61 @@ pub(super) async fn apply(
 
 async fn write(conn: &mut Conn<'_>, limit: usize, now: Timestamp, claims: &[Claim]) -> sqlx::Result<u64> {
     let mut new = 0;
-    let scopes: Vec<_> = claims.iter().map(|claim| claim.identity.scope.to_string()).collect();
-    let fingerprints: Vec<_> = claims.iter().map(|claim| claim.fingerprint.encode()).collect();
-    let mut order: Vec<usize> = (0..claims.len()).collect();
-    order.sort_unstable_by_key(|&index| claims[index].id);
-    for chunk in order.chunks(MAX_ROWS) {
-        let mut rows = Vec::with_capacity(chunk.len());
-        for &index in chunk {
-            rows.push(row(&claims[index], &scopes[index], &fingerprints[index], now)?);
-        }
-        let values = conn.dialect().bind_rows(&rows);
-        rows::check_size(&values, limit)?;
-        new += conn.execute(CLAIM.text(conn.dialect(), rows.len()), &values).await?;
+    for chunk in NewClaim::sorted(claims).chunks(MAX_ROWS) {
+        let values = values(conn.dialect(), Some(now), chunk)?;
+        check_size(&values, limit)?;
+        new += conn.execute(CLAIM.text(conn.dialect(), chunk.len()), &values).await?;
     }
     Ok(new)
 }
 
-fn row<'a>(claim: &'a Claim, scope: &'a str, fingerprint: &'a [u8], now: Timestamp) -> sqlx::Result<[Value<'a>; 10]> {
-    let Identity { namespace, key, .. } = &claim.identity;
-    Ok([
-        (&claim.id.0).into(),
-        bounded("namespace", namespace.as_str(), MAX_NAMESPACE_BYTES)?.into(),
-        bounded("scope", scope, MAX_SCOPE_BYTES)?.into(),
-        bounded("key", key.as_str(), MAX_KEY_BYTES)?.into(),
-        bounded("route", &claim.route, MAX_ROUTE_BYTES)?.into(),
-        (&claim.nonce.0).into(),
-        (&claim.instance.0).into(),
-        fingerprint.into(),
-        claim.context.as_deref().into(),
-        now.0.into(),
-    ])
+/// A claim with what its row says in another form.
+pub(super) struct NewClaim<'a> {
+    claim: &'a Claim,
+    scope: String,
+    fingerprint: [u8; ENCODED_LEN],
 }
 
-/// Lengths are checked here: on MySQL, an insert that ignores duplicates would also truncate.
-fn bounded<'a>(what: &str, text: &'a str, limit: usize) -> sqlx::Result<&'a str> {
-    if text.len() > limit {
-        return Err(sqlx::Error::Encode(format!("the {what} has {} bytes, {limit} are kept", text.len()).into()));
+impl<'a> NewClaim<'a> {
+    /// Those of `claims`, in the order of their ids.
+    pub(super) fn sorted(claims: &'a [Claim]) -> Vec<Self> {
+        let row = |claim: &'a Claim| Self {
+            claim,
+            scope: claim.identity.scope.to_string(),
+            fingerprint: claim.fingerprint.encode(),
+        };
+        rows::sorted(claims, |claim| claim.id).into_iter().map(row).collect()
     }
-    Ok(text)
+
+    fn values(&self, now: Option<Timestamp>) -> sqlx::Result<[Value<'_>; 10]> {
+        let claim = self.claim;
+        let Identity { namespace, key, .. } = &claim.identity;
+        Ok([
+            (&claim.id.0).into(),
+            bounded("namespace", namespace.as_str(), MAX_NAMESPACE_BYTES)?.into(),
+            bounded("scope", &self.scope, MAX_SCOPE_BYTES)?.into(),
+            bounded("key", key.as_str(), MAX_KEY_BYTES)?.into(),
+            bounded("route", &claim.route, MAX_ROUTE_BYTES)?.into(),
+            (&claim.nonce.0).into(),
+            (&claim.instance.0).into(),
+            (&self.fingerprint).into(),
+            claim.context.as_deref().into(),
+            now.map(|now| now.0).into(),
+        ])
+    }
 }
+
+/// The values of [`text`] for `claims`.
+pub(super) fn values<'a>(
+    dialect: Dialect,
+    now: Option<Timestamp>,
+    claims: &'a [NewClaim<'_>],
+) -> sqlx::Result<Vec<Value<'a>>> {
+    let rows = claims.iter().map(|row| row.values(now)).collect::<sqlx::Result<Vec<_>>>()?;
+    Ok(dialect.bind_rows(&rows))
+}
+
+type Found = HashMap<EntryId, sqlx::Result<Entry>>;
 
 /// Which of `instances` are alive.
 async fn alive(conn: &mut Conn<'_>, instances: HashSet<InstanceId>) -> sqlx::Result<HashSet<InstanceId>> {
@@ -123,10 +150,16 @@ async fn alive(conn: &mut Conn<'_>, instances: HashSet<InstanceId>) -> sqlx::Res
 
 /// My nonce alone is not enough: a claim applied a second time may find that its instance has died since and
 /// a rescuer has made the row Unknown, its nonce unchanged.
-fn decide(claim: &Claim, found: &mut HashMap<EntryId, Entry>, alive: &HashSet<InstanceId>) -> Claimed {
+fn decide(claim: &Claim, found: &mut Found, alive: &HashSet<InstanceId>) -> Claimed {
     match found.remove(&claim.id) {
-        Some(entry) if entry.nonce == claim.nonce && matches!(entry.state, State::InProgress { .. }) => Claimed::Won,
-        Some(entry) => Claimed::Existing(Box::new(entry)),
+        Some(Ok(entry)) if entry.nonce == claim.nonce && matches!(entry.state, State::InProgress { .. }) => {
+            Claimed::Won
+        }
+        Some(Ok(entry)) => Claimed::Existing(Box::new(entry)),
+        Some(Err(error)) => {
+            tracing::error!(entry = ?claim.id, %error, "an entry can't be read: its key is refused");
+            Claimed::Unreadable
+        }
         None if alive.contains(&claim.instance) => Claimed::Vanished,
         None => Claimed::NotAlive,
     }

@@ -11,7 +11,7 @@ use crate::entry::{State, StoredResponse};
 use crate::storage::conn::{Row, unreadable};
 
 /// A row's state as stored.
-pub(super) mod stored {
+pub(in crate::storage) mod stored {
     pub(in crate::storage) const IN_PROGRESS: i64 = 1;
     pub(in crate::storage) const UNKNOWN: i64 = 2;
     pub(in crate::storage) const COMPLETED: i64 = 3;

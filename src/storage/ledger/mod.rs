@@ -1,11 +1,15 @@
 //! The ledger in a database: the contract of [`crate::engine::ledger`], each statement once.
 
+mod at_once;
 mod change;
 mod claim;
+mod emission;
 mod entry;
 mod release;
 mod rows;
 mod sweep;
+
+pub(super) use entry::stored;
 
 use std::time::Duration;
 
@@ -18,8 +22,8 @@ use super::error::classify;
 use super::text::Statement;
 use super::transaction::{Transaction, TxConnection, within};
 use crate::clock::Timestamp;
-use crate::engine::ledger::{Applied, Batch, DueLookup, Guarded, Ledger, Reaped, StoreError, Transition};
-use crate::entry::{Entry, EntryId, InstanceId, Nonce};
+use crate::engine::ledger::{Applied, Batch, DueLookup, Guarded, InProgress, Ledger, Reaped, StoreError, Transition};
+use crate::entry::{Entry, EntryId, InstanceId};
 
 /// A row in any case, so that the time comes along.
 static READ: Statement = Statement::new(|dialect, _| {
@@ -39,7 +43,12 @@ static KEEP_EVIDENCE: Statement =
 impl Ledger for Store {
     fn apply<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<Applied, StoreError>> {
         Box::pin(async move {
-            let mut transaction = self.begin().await?;
+            if at_once::takes(self.connector.dialect(), batch)
+                && let Some(applied) = at_once::apply(self, batch).await?
+            {
+                return Ok(applied);
+            }
+            let mut transaction = self.begin_batch().await?;
             let work = within(self.statement_timeout, write(&mut transaction, batch)).await;
             transaction.end(work).await
         })
@@ -77,9 +86,10 @@ impl Ledger for Store {
         &self,
         instance: InstanceId,
         age: Duration,
+        after: Option<InProgress>,
         limit: u32,
-    ) -> BoxFuture<'_, Result<Vec<(EntryId, Nonce)>, StoreError>> {
-        Box::pin(sweep::in_progress(self, instance, age, limit))
+    ) -> BoxFuture<'_, Result<Vec<InProgress>, StoreError>> {
+        Box::pin(sweep::in_progress(self, instance, age, after, limit))
     }
 
     fn reap(&self, limit: u32) -> BoxFuture<'_, Result<Reaped, StoreError>> {
@@ -91,12 +101,13 @@ async fn write(transaction: &mut Transaction<'_>, batch: &Batch) -> sqlx::Result
     let (now, limit) = (transaction.now, transaction.statement_limit);
     let mut conn = transaction.conn();
     let transitions = change::apply(&mut conn, limit, now, &batch.transitions).await?;
+    emission::apply(&mut conn, limit, now, &batch.transitions, &transitions).await?;
     let releases = release::apply(&mut conn, now, &batch.releases).await?;
     let claims = claim::apply(&mut conn, limit, now, &batch.claims).await?;
     Ok(Applied { now, transitions, releases, claims })
 }
 
-/// Applies `transition` inside the transaction that the caller has open on `conn`: it commits or rolls back
+/// Applies `transition`, with its events, inside the transaction that the caller has open on `conn`: it commits or rolls back
 /// with the caller's own rows. Make it the last statement, since it holds the entry's row until the commit.
 ///
 /// # Errors
@@ -111,6 +122,8 @@ pub async fn apply_on(conn: &mut impl TxConnection, transition: &Transition) -> 
 async fn apply_one(conn: &mut Conn<'_>, transition: &Transition) -> sqlx::Result<Guarded> {
     let rows = conn.query(NOW.text(conn.dialect(), 1), &[]).await?;
     let now = Timestamp(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?);
-    let guarded = change::apply(conn, usize::MAX, now, std::slice::from_ref(transition)).await?;
+    let transitions = std::slice::from_ref(transition);
+    let guarded = change::apply(conn, usize::MAX, now, transitions).await?;
+    emission::apply(conn, usize::MAX, now, transitions, &guarded).await?;
     Ok(guarded.first().copied().unwrap_or(Guarded::Fenced))
 }

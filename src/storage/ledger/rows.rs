@@ -38,12 +38,13 @@ pub(super) async fn peek(
     Ok(found)
 }
 
+/// What there is of `ids`. One that can't be read is no reason to say nothing of the others.
 pub(super) async fn read(
     conn: &mut Conn<'_>,
     ids: impl IntoIterator<Item = EntryId>,
-) -> sqlx::Result<HashMap<EntryId, Entry>> {
+) -> sqlx::Result<HashMap<EntryId, sqlx::Result<Entry>>> {
     let rows = among(conn, &READ, ids).await?;
-    rows.iter().map(|row| entry::read(row).map(|entry| (entry.id, entry))).collect()
+    rows.iter().map(|row| Ok((EntryId(row.array(0)?), entry::read(row)))).collect()
 }
 
 async fn among(
@@ -67,16 +68,4 @@ pub(super) fn sorted<T>(items: &[T], id: impl Fn(&T) -> EntryId) -> Vec<&T> {
     let mut sorted: Vec<_> = items.iter().collect();
     sorted.sort_unstable_by_key(|item| id(item));
     sorted
-}
-
-/// Refuses a statement that the server would refuse by closing the connection, which would look like an
-/// outage that comes again and again.
-pub(super) fn check_size(values: &[Value<'_>], limit: usize) -> sqlx::Result<()> {
-    /// Per value: type, length, placeholder.
-    const OVERHEAD: usize = 16;
-    let size: usize = values.iter().map(|value| value.len() + OVERHEAD).sum();
-    if size > limit {
-        return Err(sqlx::Error::Encode(format!("{size} bytes in one statement, the server takes {limit}").into()));
-    }
-    Ok(())
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::change::{self, Change};
 use super::entry::{self, stored};
 use super::release;
-use crate::clock::millis;
-use crate::engine::ledger::{DueLookup, Guarded, Reaped, Release, Released, StoreError};
+use crate::clock::{Timestamp, millis};
+use crate::engine::ledger::{DueLookup, Guarded, InProgress, Reaped, Release, Released, StoreError};
 use crate::entry::{EntryId, InstanceId, Nonce};
 use crate::storage::Store;
 use crate::storage::conn::{Row, unreadable};
@@ -22,11 +22,12 @@ static ORPHANS: Statement = Statement::new(|_, _| {
         .to_owned()
 });
 
+/// Many may be claimed in the same millisecond, so that the id belongs to a row's place.
 static OWN: Statement = Statement::new(|dialect, _| {
     let now = dialect.now();
     format!(
-        "SELECT e.id, e.nonce FROM entries AS e WHERE e.state = 1 AND e.due_at <= {now} - ? AND e.instance = ? \
-         ORDER BY e.due_at LIMIT ?"
+        "SELECT e.id, e.nonce, e.due_at FROM entries AS e WHERE e.state = 1 AND e.due_at <= {now} - ? \
+         AND e.due_at >= ? AND (e.due_at > ? OR e.id > ?) AND e.instance = ? ORDER BY e.due_at, e.id LIMIT ?"
     )
 });
 
@@ -60,11 +61,20 @@ pub(super) async fn in_progress(
     store: &Store,
     instance: InstanceId,
     age: Duration,
+    after: Option<InProgress>,
     limit: u32,
-) -> Result<Vec<(EntryId, Nonce)>, StoreError> {
-    let values = [millis(age).into(), (&instance.0).into(), i64::from(limit).into()];
+) -> Result<Vec<InProgress>, StoreError> {
+    // No entry has the first id of all: it is no digest.
+    let (EntryId(id), Timestamp(since)) = after.map_or((EntryId([0; 32]), Timestamp(0)), |row| (row.id, row.since));
+    let (age, limit) = (millis(age).into(), i64::from(limit).into());
+    let values = [age, since.into(), since.into(), (&id).into(), (&instance.0).into(), limit];
     let rows = store.query(&OWN, &values).await?;
-    rows.iter().map(target).collect::<sqlx::Result<_>>().map_err(|error| classify(&error))
+    rows.iter().map(own).collect::<sqlx::Result<_>>().map_err(|error| classify(&error))
+}
+
+fn own(row: &Row) -> sqlx::Result<InProgress> {
+    let (id, nonce) = target(row)?;
+    Ok(InProgress { id, nonce, since: Timestamp(row.int(2)?) })
 }
 
 /// A dead instance never revives, so what was read stays true; an entry that somebody took over meanwhile
@@ -81,13 +91,13 @@ pub(super) async fn orphan(store: &Store, limit: u32) -> Result<u64, StoreError>
 
 async fn orphan_in(transaction: &mut Transaction<'_>, orphans: &[Row]) -> sqlx::Result<u64> {
     let (now, limit) = (transaction.now, transaction.statement_limit);
-    let changes = orphans.iter().map(|row| Ok(orphaned(target(row)?, now.0))).collect::<sqlx::Result<Vec<_>>>()?;
+    let changes = orphans.iter().map(|row| Ok(orphaned(target(row)?))).collect::<sqlx::Result<Vec<_>>>()?;
     change::write(&mut transaction.conn(), limit, now, &changes).await
 }
 
-fn orphaned((id, nonce): (EntryId, Nonce), now: i64) -> Change {
+fn orphaned((id, nonce): (EntryId, Nonce)) -> Change {
     let from = (stored::IN_PROGRESS, stored::IN_PROGRESS);
-    Change { due_at: Some(now), ..Change::to(stored::UNKNOWN, id, nonce, from) }
+    Change { due_in: Some(0), ..Change::to(stored::UNKNOWN, id, nonce, from) }
 }
 
 pub(super) async fn reap(store: &Store, limit: u32) -> Result<Reaped, StoreError> {
@@ -114,7 +124,8 @@ async fn reap_in(transaction: &mut Transaction<'_>, limit: i64) -> sqlx::Result<
         } else {
             let (id, nonce) = target(row)?;
             let from = (stored::COMPLETED, stored::COMPLETED);
-            changes.push(Change { due_at: forget_at, ..Change::to(stored::TOMBSTONE, id, nonce, from) });
+            let due_in = forget_at.map(|at| at.saturating_sub(now.0));
+            changes.push(Change { due_in, ..Change::to(stored::TOMBSTONE, id, nonce, from) });
         }
     }
     let tombstoned = change::write(&mut conn, statement_limit, now, &changes).await?;

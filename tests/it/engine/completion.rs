@@ -12,7 +12,7 @@ on_each_database!(a_handler_that_committed_is_replayed, a_handler_that_rolled_ba
 
 async fn complete_in(connection: &mut Stranger, attempt: &Attempt) -> Result<Guarded, StoreError> {
     let (id, nonce) = (attempt.id, attempt.nonce);
-    let to = To::Completed { nonce, answer: answer("paid"), retention: HOUR, tombstone: None };
+    let to = To::Completed { nonce, answer: answer("paid"), retention: HOUR, tombstone: None, events: [].into() };
     let transition = Transition { id, nonce, from: FromState::Unfinished, to };
     match connection {
         Stranger::Sqlite(connection) => apply_on(connection, &transition).await,

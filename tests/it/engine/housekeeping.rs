@@ -34,14 +34,20 @@ async fn claim_without_execution(gateway: &Gateway, instance: InstanceId, key: &
 async fn a_claim_without_an_execution_is_released_and_one_with_an_execution_is_not(kind: Kind) {
     // A short lease, since a claim is swept once it is as old as one; renewed by hand.
     let lease = LeaseTiming { lease: Duration::from_millis(1500), renew: Duration::from_millis(500) };
-    let setup = || Setup { options: Options { lease, ..Options::default() }, ..Setup::default() };
-    let (_database, gateway, other) = two(kind, setup).await;
+    // More executions go on before it than one statement of the sweep takes.
+    let options = Options { lease, sweep_limit: 2, ..Options::default() };
+    let (_database, gateway, other) = two(kind, || Setup { options, ..Setup::default() }).await;
     let upstream = Upstream::default();
-    let (run, mut held) = upstream.held();
     gateway.house.lease_step().await.unwrap();
-    let sent = gateway.send(request("flying", "1"), run);
-    held.begun().await;
-    claim_without_execution(&gateway, owner(&gateway, "flying").await, "left").await;
+    let flying = ["flying-1", "flying-2", "flying-3"];
+    let mut flights = Vec::new();
+    for key in flying {
+        let (run, mut held) = upstream.held();
+        let sent = gateway.send(request(key, "1"), run);
+        held.begun().await;
+        flights.push((held, sent));
+    }
+    claim_without_execution(&gateway, owner(&gateway, flying[0]).await, "left").await;
     gateway.house.sweep_step().await.unwrap();
     assert!(gateway.entry("left").await.is_some(), "too young: its execution may be just beginning");
     until("released", || async {
@@ -53,10 +59,16 @@ async fn a_claim_without_an_execution_is_released_and_one_with_an_execution_is_n
         gateway.entry("left").await.is_none()
     })
     .await;
-    assert!(matches!(gateway.state("flying").await, State::InProgress { .. }));
-    held.ends(completed("paid"));
-    sent.await.unwrap();
-    assert!(gateway.is_completed("flying").await);
+    for key in flying {
+        assert!(matches!(gateway.state(key).await, State::InProgress { .. }));
+    }
+    for (held, sent) in flights {
+        held.ends(completed("paid"));
+        sent.await.unwrap();
+    }
+    for key in flying {
+        assert!(gateway.is_completed(key).await);
+    }
 }
 
 async fn a_drained_gateway_has_recorded_everything_and_claims_no_more(kind: Kind) {

@@ -11,11 +11,15 @@ use oncegate::entry::{EntryId, Identity, Outcome, State};
 use tokio::sync::Barrier;
 
 use super::upstream::{Upstream, answer, timed_out, unknown};
-use super::{Gateway, Setup, assert_held, assert_replay, expire, gateway, owner, policy, two, under, until};
+use super::{
+    Gateway, Setup, assert_held, assert_replay, expire, gateway, owner, patient, policy, soon, two, under, until,
+};
 use crate::servers::database::{Database, Kind, on_each_database};
 
 on_each_database!(
     a_retry_that_finds_it_done_is_replayed,
+    of_retries_that_come_at_once_one_asks,
+    of_retries_that_wait_for_a_lookup_hardly_any_asks_again,
     the_background_settles_without_a_client,
     absent_is_believed_after_its_time_only,
     absent_is_never_believed_where_it_is_not_declared,
@@ -24,7 +28,7 @@ on_each_database!(
 );
 
 /// An upstream that is asked.
-struct Oracle {
+pub(super) struct Oracle {
     says: Mutex<Found>,
     asked: AtomicU32,
     /// Where everybody who asks waits for the others.
@@ -32,7 +36,7 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn says(says: Found) -> Arc<Self> {
+    pub(super) fn says(says: Found) -> Arc<Self> {
         Self::at_meetings_of(1, says)
     }
 
@@ -44,15 +48,16 @@ impl Oracle {
         *self.says.lock().unwrap() = says;
     }
 
-    fn asked(&self) -> u32 {
+    pub(super) fn asked(&self) -> u32 {
         self.asked.load(Ordering::SeqCst)
     }
 
     /// A policy that asks it.
-    fn policy(self: &Arc<Self>, first: Duration, absent_after: Option<Duration>) -> Arc<Policy> {
+    pub(super) fn policy(self: &Arc<Self>, first: Duration, absent_after: Option<Duration>) -> Arc<Policy> {
         let lookup: Arc<dyn Lookup> = self.clone();
         let on_unknown = OnUnknown::Lookup(LookupPolicy {
             lookup,
+            business_keys_only: false,
             absent_means_not_executed_after: absent_after,
             first,
             max: first * 4,
@@ -92,7 +97,7 @@ async fn lookups(gateway: &Gateway, key: &str) -> u32 {
 
 async fn a_retry_that_finds_it_done_is_replayed(kind: Kind) {
     let oracle = Oracle::says(Found::Undecided);
-    let policy = oracle.policy(MINUTE, None);
+    let policy = oracle.policy(AT_ONCE, None);
     let (_database, gateway) = gateway_of(kind, &policy).await;
     let upstream = Upstream::default();
     gateway.arrive(under(&policy, "a", "1"), upstream.loses_it()).await;
@@ -102,6 +107,49 @@ async fn a_retry_that_finds_it_done_is_replayed(kind: Kind) {
         assert_replay(&gateway.arrive(under(&policy, "a", "1"), upstream.never()).await, "found");
     }
     assert_eq!((oracle.asked(), upstream.calls()), (2, 1));
+}
+
+async fn of_retries_that_come_at_once_one_asks(kind: Kind) {
+    let oracle = Oracle::says(Found::Undecided);
+    let policy = oracle.policy(MINUTE, None);
+    let (_database, gateway) = gateway_of(kind, &policy).await;
+    let upstream = Upstream::default();
+    gateway.arrive(under(&policy, "a", "1"), upstream.loses_it()).await;
+    for _ in 0..5 {
+        assert_held(&gateway.arrive(under(&policy, "a", "1"), upstream.never()).await);
+    }
+    assert_eq!((oracle.asked(), upstream.calls()), (1, 1));
+}
+
+/// Each of them takes its turn at the key, and finds that somebody has just asked.
+async fn of_retries_that_wait_for_a_lookup_hardly_any_asks_again(kind: Kind) {
+    const WAITING: u32 = 8;
+    let oracle = Oracle::at_meetings_of(2, Found::Undecided);
+    let policy = oracle.policy(MINUTE, None);
+    let (_database, gateway) = gateway_of(kind, &policy).await;
+    let upstream = Upstream::default();
+    gateway.arrive(under(&policy, "a", "1"), upstream.loses_it()).await;
+    let first = gateway.send(under(&policy, "a", "1"), upstream.never());
+    until("one asks", || async { oracle.asked() == 1 }).await;
+    let waiting = (0..WAITING).map(|_| gateway.send(patient(under(&policy, "a", "1")), upstream.never()));
+    let waiting: Vec<_> = waiting.collect();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(waiting.iter().all(|told| !told.is_finished()));
+    // Whoever still asks is answered as well.
+    let meets = oracle.clone();
+    let answering = tokio::spawn(async move {
+        loop {
+            meets.meeting.wait().await;
+        }
+    });
+    for told in waiting.into_iter().chain([first]) {
+        assert_held(&soon(told).await.unwrap());
+    }
+    // Once a second is allowed, and machines that test are slow.
+    assert!(oracle.asked() <= 1 + WAITING / 2, "{} asked", oracle.asked());
+    answering.abort();
 }
 
 async fn the_background_settles_without_a_client(kind: Kind) {

@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod completion;
+mod emission;
 mod forward;
 mod hints;
 mod housekeeping;
@@ -28,10 +29,11 @@ use oncegate::clock;
 use oncegate::committer::{Committer, Limits};
 use oncegate::engine::marks::Marks;
 use oncegate::engine::policy::{KeyKind, OnUnknown, Tombstones};
-use oncegate::engine::{Arrival, Arrived, Engine, Housekeeping, Options, Parts, Policy, Verdict};
+use oncegate::engine::{Arrival, Arrived, Engine, Housekeeping, OnEvents, Options, Parts, Policy, Verdict};
 use oncegate::entry::fingerprint::{self, Meaning, Rules, Secrets};
 use oncegate::entry::{Entry, EntryId, Identity, InstanceId, Key, Namespace, Scope, State};
 use oncegate::marks::memory::MemoryMarks;
+use oncegate::outbox::rule::EventRules;
 use oncegate::storage::Store;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -53,6 +55,7 @@ struct Setup {
     marks: Arc<dyn Marks>,
     secrets: Vec<&'static str>,
     policies: Vec<Arc<Policy>>,
+    on_events: OnEvents,
     name: String,
 }
 
@@ -63,6 +66,7 @@ impl Default for Setup {
             marks: memory(),
             secrets: vec![SECRET],
             policies: Vec::new(),
+            on_events: OnEvents::default(),
             name: "test".to_owned(),
         }
     }
@@ -92,6 +96,7 @@ impl Gateway {
                 .into_iter()
                 .map(|policy| (policy.route.clone(), policy))
                 .collect::<HashMap<_, _>>(),
+            on_events: setup.on_events,
             name: setup.name,
         };
         let engine = Engine::begin(parts, committer, setup.options).await.unwrap();
@@ -161,6 +166,7 @@ fn policy() -> Policy {
         retention: HOUR,
         tombstones: Tombstones { header: Some(HOUR), business: None },
         on_unknown: OnUnknown::Hold,
+        events: EventRules::default(),
         budget: SECOND,
     }
 }
@@ -191,6 +197,7 @@ fn under(policy: &Arc<Policy>, key: &str, body: &'static str) -> Arrival {
         fingerprint: secrets(&[SECRET]).fingerprint(&meaning),
         meaning,
         kind: KeyKind::Header,
+        seed: Arc::default(),
         policy: policy.clone(),
         wait: Duration::ZERO,
     }

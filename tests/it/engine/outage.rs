@@ -124,6 +124,27 @@ async fn a_late_answer_is_not_missed_while_unknown_can_not_be_recorded(kind: Kin
     assert_replay(&soon(gateway.arrive(super::patient(request("a", "1")), upstream.never())).await, "paid");
 }
 
+/// As after the drain time of a process that stops.
+#[tokio::test]
+async fn who_comes_when_nothing_is_written_any_more_is_told_so() {
+    let (_database, gateway) = super::gateway(Kind::Sqlite, Setup::default()).await;
+    let upstream = Upstream::default();
+    gateway.arrive(request("known", "1"), upstream.pays()).await;
+    drop(gateway._stop_committer);
+    // What the writer still takes before it ends is executed.
+    until("it has ended", || async {
+        let key = rand::random::<u64>().to_string();
+        match soon(gateway.engine.arrive(request(&key, "1"), upstream.pays())).await {
+            Arrived::Executed { .. } => false,
+            told @ Arrived::Told(_) => matches!(told, Arrived::Told(Verdict::Unavailable(Reason::Store))),
+        }
+    })
+    .await;
+    let told = soon(gateway.engine.arrive(request("late", "1"), upstream.never())).await;
+    assert!(matches!(told, Arrived::Told(Verdict::Unavailable(Reason::Store))), "{told:?}");
+    assert_replay(&gateway.engine.arrive(request("known", "1"), upstream.never()).await, "paid");
+}
+
 macro_rules! on_servers {
     ($($test:ident),* $(,)?) => {
         mod postgres { $(#[tokio::test] async fn $test() { super::$test(super::Kind::Postgres).await; })* }

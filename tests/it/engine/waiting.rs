@@ -1,6 +1,6 @@
 //! Requests that wait for another one of their key.
 
-use oncegate::engine::{Arrived, Options, Recorded};
+use oncegate::engine::{Arrived, Options, Recorded, Verdict};
 
 use super::upstream::{Upstream, completed, not_executed, unknown};
 use super::{
@@ -82,7 +82,7 @@ async fn waiters_are_bounded_and_the_rest_is_told_at_once() {
     sent.await.unwrap();
     for told in soon(futures_util::future::join_all(waiting)).await.into_iter().map(Result::unwrap) {
         match told {
-            Arrived::Told(oncegate::engine::Verdict::InProgress { .. }) => refused += 1,
+            Arrived::Told(Verdict::InProgress { .. }) => refused += 1,
             told => {
                 assert_replay(&told, "paid");
                 replayed += 1;
@@ -90,6 +90,35 @@ async fn waiters_are_bounded_and_the_rest_is_told_at_once() {
         }
     }
     assert_eq!((refused, replayed), (3, 2));
+}
+
+/// Also where the key is executed by another gateway, and a request that waits has to look for itself.
+#[tokio::test]
+async fn a_storm_of_one_key_leaves_seats_to_others() {
+    const STORM: usize = 300;
+    let options = || Options { waiters: STORM, ..Options::default() };
+    let (_database, first, second) = two(Kind::Sqlite, || Setup { options: options(), ..Setup::default() }).await;
+    for (storming, other) in [("a", "b"), ("c", "d")] {
+        let gateway = if storming == "a" { &first } else { &second };
+        let upstream = Upstream::default();
+        let (run, mut held) = upstream.held();
+        let (other_run, mut other_held) = upstream.held();
+        let sent = [first.send(request(storming, "1"), run), first.send(request(other, "1"), other_run)];
+        held.begun().await;
+        other_held.begun().await;
+        let storm: Vec<_> =
+            (0..STORM).map(|_| gateway.send(patient(request(storming, "1")), upstream.never())).collect();
+        let told = || async { storm.iter().filter(|told| told.is_finished()).count() >= STORM - 256 };
+        super::until("the rest was told", told).await;
+        let waiter = gateway.send(patient(request(other, "1")), upstream.never());
+        other_held.ends(completed("other"));
+        assert_replay(&soon(waiter).await.unwrap(), "other");
+        held.ends(completed("paid"));
+        let told = soon(futures_util::future::join_all(storm)).await;
+        let replayed = told.iter().filter(|told| matches!(told, Ok(Arrived::Told(Verdict::Replay { .. })))).count();
+        assert_eq!(replayed, 256, "of {STORM}");
+        soon(futures_util::future::join_all(sent)).await;
+    }
 }
 
 #[tokio::test]

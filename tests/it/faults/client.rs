@@ -54,9 +54,10 @@ impl Client {
 
     /// One try; `None`: no whole answer came.
     pub(super) async fn post(&self, gateway: SocketAddr, key: &str) -> Option<Answer> {
+        let payer = key.split('-').next().unwrap_or_default();
         let request = Request::post(format!("http://{gateway}/pay"))
             .header("idempotency-key", key)
-            .body(Full::from(format!(r#"{{"for":"{key}"}}"#)))
+            .body(Full::from(format!(r#"{{"for":"{key}","payer":"{payer}"}}"#)))
             .unwrap();
         let exchange = async {
             let (parts, body) = self.http.request(request).await.ok()?.into_parts();

@@ -1,9 +1,10 @@
 use super::client::End;
-use super::gateway::Settings;
+use super::gateway::{Gateway, Settings};
 use super::upstream::{Script, Upstream};
 use super::world::World;
 use super::{LEASE, a_moment, eventually, load_time, seeded};
 use crate::servers::database::{Database, Kind};
+use crate::servers::mariadb::MariaDb;
 use crate::servers::postgres::Postgres;
 use http::StatusCode;
 use oncegate::clock;
@@ -44,6 +45,93 @@ async fn a_database_that_crashes_under_load_loses_and_doubles_nothing() {
     a_moment(&mut rng).await;
     let history = load.stop().await;
     assert_eq!(world.settle(&history).await, 0, "no gateway died, so nothing is unknown");
+}
+
+/// A standby may be behind, so that a replay read from it would be missing what was paid. It is waited for until it is
+/// the primary, and nothing is answered meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_on_a_standby_answers_when_it_is_promoted() {
+    let (server, mut world) = own_server(None).await;
+    let End::Answered(first) = world.client.pay(&world.addresses(), "paid").await else { panic!() };
+    let standby = server.standby();
+    let url = world.database.url.replace(&server.base_url, &standby.base_url);
+    let gateway = Gateway::launch(&Settings::new(&url), &world.upstream, "KILL");
+    eventually("it waits", async || gateway.log().contains("read-only transaction")).await;
+    assert!(world.client.post(gateway.address, "paid").await.is_none(), "it answers");
+
+    server.crash();
+    standby.promote().await;
+    tokio::task::block_in_place(|| gateway.await_ready());
+    world.gateways = vec![gateway];
+    let End::Answered(replay) = world.client.pay(&world.addresses(), "paid").await else { panic!() };
+    assert!(replay.replayed && replay.body == first.body, "{replay:?}");
+    assert_eq!(world.upstream.seen("paid"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mariadb_that_is_stopped_and_then_crashes_under_load_loses_and_doubles_nothing() {
+    let mut rng = seeded("mariadb stopped");
+    let mut server = MariaDb::start(&[]);
+    let database = Database::create_on(Kind::MySql, &server.base_url).await;
+    let settings = Settings::new(&database.url);
+    let world = World::start(database, &settings, 2).await;
+    let load = world.load();
+    for signal in ["TERM", "KILL"] {
+        a_moment(&mut rng).await;
+        server.process.signal(signal);
+        let down = async || tokio::net::TcpStream::connect(server_address(&world)).await.is_err();
+        eventually("the database is down", down).await;
+        refused(&world, &format!("while-down-{signal}")).await;
+        tokio::task::block_in_place(|| server.recover());
+    }
+    a_moment(&mut rng).await;
+    let history = load.stop().await;
+    assert_eq!(world.settle(&history).await, 0, "no gateway died, so nothing is unknown");
+}
+
+/// By somebody who is no gateway: a person with a client, a backup.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sqlite_file_that_is_locked_under_load_loses_and_doubles_nothing() {
+    let mut rng = seeded("sqlite locked");
+    let database = Database::create(Kind::Sqlite).await;
+    let settings = Settings::new(&database.url);
+    let world = World::start(database, &settings, 2).await;
+    let mut stranger = world.database.stranger().await;
+    // The gateways write all the time: it is not the stranger's turn at once.
+    stranger.run("PRAGMA busy_timeout = 30000").await;
+    let load = world.load();
+    a_moment(&mut rng).await;
+    stranger.run("BEGIN IMMEDIATE").await;
+    let until = clock::now() + LEASE * 2;
+    for number in 0.. {
+        refused(&world, &format!("while-locked-{number}")).await;
+        if clock::now() > until {
+            break;
+        }
+    }
+    stranger.run("ROLLBACK").await;
+    a_moment(&mut rng).await;
+    let history = load.stop().await;
+    assert_eq!(world.settle(&history).await, 0, "no gateway died, so nothing is unknown");
+    assert_eq!(world.ended_instances().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_waits_for_a_database_that_starts_later_and_stops_when_it_is_told_to() {
+    let mut server = Postgres::start(&[]);
+    let database = Database::create_on(Kind::Postgres, &server.base_url).await;
+    let (settings, upstream) = (Settings::new(&database.url), Upstream::start(Script::Hang).await);
+    server.crash();
+    let waiting = Gateway::launch(&settings, &upstream, "TERM");
+    let told_off = Gateway::launch(&settings, &upstream, "TERM");
+    for gateway in [&waiting, &told_off] {
+        eventually("it waits", async || gateway.log().contains("waiting for it")).await;
+    }
+    tokio::task::block_in_place(|| {
+        assert_eq!(told_off.stop(), Some(0));
+        server.recover();
+        waiting.await_ready();
+    });
 }
 
 fn server_address(world: &World) -> String {

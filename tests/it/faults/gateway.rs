@@ -1,8 +1,11 @@
 //! A gateway process.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::time::Duration;
+
+use oncegate::clock;
 
 use super::LEASE;
 use super::upstream::Upstream;
@@ -15,12 +18,16 @@ pub(super) struct Settings {
     pub(super) marks: String,
     /// What the route says beyond its key.
     pub(super) policy: &'static str,
+    /// How far its clock is off, as libfaketime writes it.
+    pub(super) clock: Option<&'static str>,
+    /// What it announces, and where.
+    pub(super) events: String,
 }
 
 impl Settings {
-    /// Marks in memory, Unknown held.
+    /// Marks in memory, Unknown held, nothing announced.
     pub(super) fn new(store: &str) -> Self {
-        Self { store: store.to_owned(), marks: "memory:".to_owned(), policy: "" }
+        Self { store: store.to_owned(), marks: "memory:".to_owned(), policy: "", events: String::new(), clock: None }
     }
 }
 
@@ -39,6 +46,13 @@ impl Gateway {
 
     /// Starts one that `stop_signal` ends.
     pub(super) fn start_with(settings: &Settings, upstream: &Upstream, stop_signal: &str) -> Self {
+        let gateway = Self::launch(settings, upstream, stop_signal);
+        gateway.await_ready();
+        gateway
+    }
+
+    /// Starts one without waiting for it.
+    pub(super) fn launch(settings: &Settings, upstream: &Upstream, stop_signal: &str) -> Self {
         let dir = ServerDir::new("gateway", None);
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let config = dir.path().join("oncegate.toml");
@@ -46,15 +60,24 @@ impl Gateway {
         let mut command = dir.command(env!("CARGO_BIN_EXE_oncegate"));
         command.arg("serve").arg("--config").arg(&config);
         command.env("SECRET", "a secret of the tests, of some length");
-        let process = Process::start(dir, &command, stop_signal).wait_until(|| is_ready(address));
-        Self { process, address }
+        if let Some(offset) = settings.clock {
+            command.env("LD_PRELOAD", faketime()).env("FAKETIME", offset);
+            // It measures time as well as ever: only what it thinks the time is, is wrong.
+            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+        }
+        Self { process: Process::start(dir, &command, stop_signal), address }
+    }
+
+    /// Waits until it says that it is ready.
+    pub(super) fn await_ready(&self) {
+        self.process.await_ready(|| is_ready(self.address));
     }
 
     /// Kills it as the kernel does, and starts it again at once.
     pub(super) fn crash_and_restart(&mut self) {
         self.signal("KILL");
         self.process.start_again();
-        self.process.await_ready(|| is_ready(self.address));
+        self.await_ready();
     }
 
     /// `STOP` pauses it, `CONT` lets it go on, `KILL` is a crash.
@@ -67,25 +90,41 @@ impl Gateway {
         self.process.stop()
     }
 
+    /// How far its clock is from ours, by the date of its answers.
+    pub(super) fn clock_offset(&self) -> Duration {
+        let answer = readiness(self.address).unwrap();
+        let date = answer.lines().find_map(|line| line.strip_prefix("date: ")).unwrap();
+        let (date, now) = (httpdate::parse_http_date(date).unwrap(), clock::wall().to_system());
+        date.duration_since(now).unwrap_or_else(|error| error.duration())
+    }
+
     pub(super) fn log(&self) -> String {
         self.process.log()
     }
 }
 
+/// Debian's libfaketime, wherever its architecture has it.
+fn faketime() -> PathBuf {
+    let dirs = std::fs::read_dir("/usr/lib").unwrap();
+    let files = dirs.map(|dir| dir.unwrap().path().join("faketime/libfaketimeMT.so.1"));
+    files.into_iter().find(|file| file.exists()).expect("please install faketime")
+}
+
 /// Whether it says so itself; its port is open before that.
 fn is_ready(address: SocketAddr) -> bool {
-    let ask = || {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n")?;
-        let mut head = [0; 12];
-        stream.read_exact(&mut head).map(|()| head)
-    };
-    ask().is_ok_and(|head| &head == b"HTTP/1.1 200")
+    readiness(address).is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+fn readiness(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map(|_| answer)
 }
 
 fn text(settings: &Settings, upstream: &Upstream, address: SocketAddr) -> String {
-    let Settings { store, marks, policy } = settings;
+    let Settings { store, marks, policy, events, clock: _ } = settings;
     let (upstream, lease) = (upstream.address, LEASE.as_millis());
     format!(
         r#"
@@ -117,6 +156,7 @@ fn text(settings: &Settings, upstream: &Upstream, address: SocketAddr) -> String
         key = ["header"]
         forward_key = "raw"
         {policy}
+        {events}
         "#
     )
 }

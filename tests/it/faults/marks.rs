@@ -1,11 +1,12 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::gateway::Settings;
 use super::world::World;
-use super::{a_moment, load_time, seeded};
+use super::{a_moment, eventually, load_time, seeded};
 use crate::servers::database::{Database, Kind};
 use crate::servers::process::free_port;
-use crate::servers::redis::Redis;
+use crate::servers::redis::{Cluster, Redis, Sentinels};
 use oncegate::clock;
 use rand::RngExt as _;
 
@@ -52,4 +53,52 @@ async fn a_redis_that_was_never_there_changes_nothing() {
     tokio::time::sleep(load_time() / 2).await;
     let history = load.stop().await;
     assert_eq!(world.settle(&history).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_may_move_slots_and_lose_a_node_under_load() {
+    /// Marks whose slots move, with whatever else is in them.
+    const MOVED: usize = 12;
+    let mut rng = seeded("cluster under load");
+    let database = Database::create(Kind::Postgres).await;
+    let mut cluster = Cluster::start();
+    let settings = Settings { marks: cluster.url.clone(), ..Settings::new(&database.url) };
+    let world = World::start(database, &settings, 2).await;
+    let load = world.load();
+    let marked = async || cluster.nodes[0].keys().len() >= MOVED;
+    eventually("the first node has marks", marked).await;
+    tokio::task::block_in_place(|| {
+        let keys = cluster.nodes[0].keys();
+        let slots: BTreeSet<u32> = keys.iter().take(MOVED).map(|key| cluster.slot(key)).collect();
+        for slot in slots {
+            cluster.move_slot(slot, 1);
+        }
+    });
+    a_moment(&mut rng).await;
+    cluster.nodes[2].signal("KILL");
+    a_moment(&mut rng).await;
+    tokio::task::block_in_place(|| cluster.nodes[2].start_again());
+    let back = async || !cluster.nodes[2].keys().is_empty();
+    eventually("the node that was lost has marks again", back).await;
+    let history = load.stop().await;
+    assert_eq!(world.settle(&history).await, 0, "the database has it all");
+}
+
+/// The new master lacks whatever the old one had not sent it yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_may_replace_the_master_under_load() {
+    let mut rng = seeded("failover under load");
+    let database = Database::create(Kind::Postgres).await;
+    let sentinels = Sentinels::start();
+    let settings = Settings { marks: sentinels.url.clone(), ..Settings::new(&database.url) };
+    let world = World::start(database, &settings, 2).await;
+    let load = world.load();
+    a_moment(&mut rng).await;
+    assert!(!sentinels.master.keys().is_empty(), "marks are in use");
+    sentinels.master.signal("KILL");
+    eventually("the replica is the master", async || sentinels.replica.cli(&["ROLE"]).starts_with("master")).await;
+    let before = sentinels.replica.keys().len();
+    eventually("the new master has new marks", async || sentinels.replica.keys().len() > before).await;
+    let history = load.stop().await;
+    assert_eq!(world.settle(&history).await, 0, "the database has it all");
 }

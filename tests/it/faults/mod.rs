@@ -8,8 +8,11 @@
 //! `ONCEGATE_TEST_SECONDS` makes the load longer.
 
 mod client;
+mod clocks;
 mod commits;
 mod database;
+#[cfg(feature = "redis-streams")]
+mod events;
 mod gateway;
 mod kills;
 mod load;

@@ -1,4 +1,4 @@
-//! A TCP proxy in front of PostgreSQL that cuts connections in the middle of a COMMIT.
+//! A TCP proxy in front of PostgreSQL that cuts connections in the middle of a commit.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,8 +12,11 @@ use tokio::net::{TcpListener, TcpStream};
 /// The statement as it goes over the wire, which no isolation level's name is.
 const COMMIT: &[u8] = b"COMMIT\0";
 
+/// How a batch begins that commits by itself, behind the name under which it is prepared.
+const BATCH: &[u8] = b"\0WITH changed AS";
+
 /// One in so many commits is cut.
-const ODDS: u32 = 20;
+const ODDS: u32 = 4;
 
 /// The proxy. Ends with the test's runtime.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(super) struct Proxy {
 #[derive(Debug, Default)]
 struct Shared {
     cuts: AtomicBool,
+    /// Both kinds take turns.
+    is_next_before: AtomicBool,
     /// Commits that the server never saw.
     before: AtomicU32,
     /// Commits whose answer nobody saw.
@@ -65,6 +70,9 @@ async fn pass(mut client: TcpStream, server: SocketAddr, mut rng: SmallRng, shar
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
+    let mut commits = Commits::default();
+    // The answer comes when the commit is durable.
+    let mut cut_at_answer = false;
     loop {
         tokio::select! {
             read = client.read(&mut asked) => {
@@ -72,27 +80,48 @@ async fn pass(mut client: TcpStream, server: SocketAddr, mut rng: SmallRng, shar
                 if chunk.is_empty() {
                     return Ok(());
                 }
-                let commits = chunk.windows(COMMIT.len()).any(|window| window == COMMIT);
-                let cut = commits && shared.cuts.load(Ordering::Relaxed) && rng.random_range(0..ODDS) == 0;
-                if cut && rng.random() {
+                let cut = commits.are_in(chunk) && shared.cuts.load(Ordering::Relaxed) && rng.random_range(0..ODDS) == 0;
+                if cut && shared.is_next_before.fetch_not(Ordering::Relaxed) {
                     shared.before.fetch_add(1, Ordering::Relaxed);
                     return Ok(());
                 }
                 server.write_all(chunk).await?;
-                if cut {
-                    // The answer comes when the commit is durable.
-                    server.readable().await?;
-                    shared.after.fetch_add(1, Ordering::Relaxed);
-                    return Ok(());
-                }
+                cut_at_answer |= cut;
             }
             read = server.read(&mut answered) => {
                 let chunk = &answered[..read?];
                 if chunk.is_empty() {
                     return Ok(());
                 }
+                if cut_at_answer {
+                    shared.after.fetch_add(1, Ordering::Relaxed);
+                    return Ok(());
+                }
                 client.write_all(chunk).await?;
             }
         }
     }
+}
+
+/// Tells what commits on one connection.
+#[derive(Debug, Default)]
+struct Commits {
+    /// What is sent to run a prepared batch: its name between two zeros.
+    batches: Vec<Vec<u8>>,
+}
+
+impl Commits {
+    fn are_in(&mut self, chunk: &[u8]) -> bool {
+        if let Some(place) = find(chunk, BATCH) {
+            let is_of_name = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
+            let length = chunk[..place].iter().rev().take_while(is_of_name).count();
+            self.batches.push([b"\0", &chunk[place - length..=place]].concat());
+            return false;
+        }
+        find(chunk, COMMIT).is_some() || self.batches.iter().any(|batch| find(chunk, batch).is_some())
+    }
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
 }

@@ -38,8 +38,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Payment {
-    /// Times that the request arrived.
-    seen: u32,
+    /// The attempts that arrived, in their order.
+    attempts: Vec<u32>,
     /// Whether it was done.
     done: bool,
 }
@@ -59,8 +59,13 @@ impl Upstream {
     }
 
     /// How often `key` arrived.
-    pub(super) fn seen(&self, key: &str) -> u32 {
-        self.shared.payments.lock().unwrap().get(key).map_or(0, |payment| payment.seen)
+    pub(super) fn seen(&self, key: &str) -> usize {
+        self.attempts(key).len()
+    }
+
+    /// The attempts at `key` that arrived, in their order.
+    pub(super) fn attempts(&self, key: &str) -> Vec<u32> {
+        self.shared.payments.lock().unwrap().get(key).map(|payment| payment.attempts.clone()).unwrap_or_default()
     }
 
     /// The answer to `key`: other for each key, and always the same.
@@ -88,17 +93,18 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
             }
         }
         _ => {
-            let key = request.headers()["idempotency-key"].to_str().unwrap().to_owned();
+            let field = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
+            let (key, attempt) = (field("idempotency-key"), field("oncegate-attempt").parse().unwrap());
             // A payment goes on although its caller has gone.
-            (StatusCode::CREATED, tokio::spawn(pay(shared, key)).await.unwrap())
+            (StatusCode::CREATED, tokio::spawn(pay(shared, key, attempt)).await.unwrap())
         }
     };
     Ok(Response::builder().status(status).body(Full::from(body)).unwrap())
 }
 
-async fn pay(shared: Arc<Shared>, key: String) -> String {
+async fn pay(shared: Arc<Shared>, key: String, attempt: u32) -> String {
     let mut script = shared.script.subscribe();
-    shared.payments.lock().unwrap().entry(key.clone()).or_default().seen += 1;
+    shared.payments.lock().unwrap().entry(key.clone()).or_default().attempts.push(attempt);
     let script = *script.wait_for(|script| matches!(script, Script::Within(_))).await.unwrap();
     if let Script::Within(longest) = script {
         tokio::time::sleep(longest.mul_f64(rand::random_range(0.0..1.0))).await;

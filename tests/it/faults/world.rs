@@ -40,6 +40,11 @@ impl World {
         Self { database, upstream, client: Client::new(), gateways }
     }
 
+    /// Starts one more gateway.
+    pub(super) fn join(&mut self, settings: &Settings) {
+        self.gateways.push(Gateway::start(settings, &self.upstream));
+    }
+
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.gateways.iter().map(|gateway| gateway.address).collect()
     }
@@ -101,6 +106,30 @@ impl World {
         }
         println!("{} keys, {held} held", history.len());
         held
+    }
+
+    /// As [`Self::settle`], where the route's policy settles what is unknown: every key ends with its answer, and its
+    /// attempts arrived at the upstream as `allowed`.
+    pub(super) async fn settle_all(&self, history: &History, allowed: impl Fn(&[u32]) -> bool) {
+        eventually("nothing is in progress", async || self.entries(1).await == 0).await;
+        let addresses = self.addresses();
+        let mut again = 0;
+        for (number, (key, ends)) in history.iter().enumerate() {
+            let address = [addresses[number % addresses.len()]];
+            eventually("it has its answer", async || matches!(self.client.pay(&address, key).await, End::Answered(_)))
+                .await;
+            let End::Answered(last) = self.client.pay(&address, key).await else { panic!("{key}: {ends:?}") };
+            assert!(last.replayed, "{key} is not on record: {last:?}");
+            for end in ends.iter().chain([&End::Answered(last)]) {
+                let End::Answered(answer) = end else { continue };
+                assert_eq!(answer.body, Upstream::answer(key), "{key}: {ends:?}");
+            }
+            let attempts = self.upstream.attempts(key);
+            assert!(allowed(&attempts), "{key} arrived as {attempts:?}: {ends:?}");
+            again += attempts.len() - 1;
+        }
+        println!("{} keys, {again} sent again", history.len());
+        assert_eq!((self.entries(1).await, self.entries(2).await), (0, 0));
     }
 }
 

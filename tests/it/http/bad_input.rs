@@ -100,18 +100,29 @@ async fn framing_that_can_be_read_in_two_ways_is_refused() {
         "content-length: 99999999999999999999999\r\n\r\n",
         "transfer-encoding: chunked, gzip\r\n\r\n",
         "transfer-encoding: chunked\r\n\r\nzz\r\n",
-        "host: b\r\ncontent-length: 12\r\n\r\n{\"amount\":1}",
+        "host: b\r\nconnection: close\r\ncontent-length: 12\r\n\r\n{\"amount\":1}",
         "x: a\r\n b\r\ncontent-length: 12\r\n\r\n{\"amount\":1}",
     ];
     for framing in table {
         let upstream = Upstream::counting().await;
         let gateway = Gateway::start(&upstream, &[]).await;
         let mut stream = gateway.raw(format!("{HEAD}{framing}")).await;
-        stream.shutdown().await.unwrap();
         let answer = rest(&mut stream).await;
         assert!(answer.starts_with("HTTP/1.1 400 "), "{framing:?}: {answer}");
         the_key_works(&gateway, &upstream).await;
     }
+}
+
+#[tokio::test]
+async fn a_head_that_names_no_host_or_two_is_told_so() {
+    let upstream = Upstream::counting().await;
+    let gateway = Gateway::start(&upstream, &[]).await;
+    for host in ["", "host: a\r\nhost: b\r\n"] {
+        let head = format!("POST /pay HTTP/1.1\r\n{host}idempotency-key: k\r\nconnection: close\r\n\r\n");
+        let answer = rest(&mut gateway.raw(head).await).await;
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("It names no host, or several."), "{answer}");
+    }
+    the_key_works(&gateway, &upstream).await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::client::{Answer, Call};
 use super::gateway::{Gateway, Settings};
 use super::upstream::{Gate, Step, Upstream, after, answer, created};
+use crate::servers::database::Kind;
 
 const BY_HEADER: Settings<'_> = &[
     ("auth.mode", "header"),
@@ -45,6 +46,36 @@ async fn a_scope_is_the_tenants_the_subjects_or_everybodys() {
             assert_eq!(answer.told().1, format!("{{\"payment\":{payment}}}"), "{scope} {tenant} {subject}");
         }
     }
+}
+
+/// Each as long as it may be.
+#[tokio::test]
+async fn the_longest_scope_fits_into_every_database() {
+    let (tenant, subject, key) = ("t".repeat(255), "s".repeat(255), "k".repeat(255));
+    for kind in [Kind::Sqlite, Kind::Postgres, Kind::MySql] {
+        let upstream = Upstream::counting().await;
+        let settings = [&with_tenant()[..], &[(".scope", "subject")]].concat();
+        let gateway = Gateway::on(kind, &upstream, &settings).await;
+        let first = by(gateway.pay(&key), &tenant, &subject).send().await;
+        assert_eq!(first.status, 201, "{kind:?}");
+        by(gateway.pay(&key), &tenant, &subject).send().await.is_replay_of(&first);
+    }
+}
+
+/// Where nobody can tell, "safe to send" would be a guess.
+#[tokio::test]
+async fn a_state_is_not_told_where_the_key_says_nothing_about_it() {
+    let upstream = Upstream::counting().await;
+    let anyone = ("server.status_endpoint", "anyone");
+    let gateway = Gateway::start(&upstream, &[anyone]).await;
+    assert_eq!(gateway.pay("k").send().await.status, 201);
+    for changed in [(".key", "[\"body:/amount\"]"), (".mode", "observe")] {
+        let again = Gateway::again(gateway.database.shared(), &upstream.url(), "", &[anyone, changed]).await;
+        state(&again, "k", None).await.is_problem(503, "unavailable");
+        state(&again, "new", None).await.is_problem(503, "unavailable");
+        again.stop().await;
+    }
+    assert_eq!(state(&gateway, "k", None).await.json()["state"], "completed");
 }
 
 #[tokio::test]

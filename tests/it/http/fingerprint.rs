@@ -42,6 +42,23 @@ async fn json_counts_by_its_meaning() {
     compare_bodies(&[], "{\"a\":100,\"b\":[1,{\"c\":\"\u{e9}\",\"d\":2}]}", &table).await;
 }
 
+/// Before anything is taken out of the request for the upstream.
+#[tokio::test]
+async fn what_was_received_counts_and_not_what_is_forwarded() {
+    let first = |gateway: &Gateway| gateway.pay("k").field("connection", "x-hop").field("x-hop", "1");
+    let (same, other) = (|call: Call| call, |call: Call| call.replace("x-hop", "2"));
+    compare(&[(".fingerprint.headers", "[\"x-hop\"]")], first, &[(true, &same), (false, &other)]).await;
+}
+
+#[tokio::test]
+async fn the_content_types_parameters_do_not_count() {
+    let typed = |kind: &'static str| move |call: Call| call.replace("content-type", kind).body("{\"a\": 1}");
+    let (charset, other, text) =
+        (typed("application/json; charset=utf-8"), typed("Application/Problem+JSON"), typed("text/plain"));
+    let first = |gateway: &Gateway| gateway.pay("k").body("{\"a\":1}");
+    compare(&[], first, &[(true, &charset), (true, &other), (false, &text)]).await;
+}
+
 #[tokio::test]
 async fn numbers_compare_by_their_exact_value() {
     compare_bodies(&[], "{\"a\":9007199254740993}", &[(false, "{\"a\":9007199254740992}")]).await;
@@ -88,7 +105,9 @@ async fn the_querys_order_does_not_count_and_its_values_do() {
     let gateway = Gateway::start(&upstream, &[]).await;
     let pay = |query: &str| gateway.post(&format!("/pay{query}")).field("idempotency-key", "k").send();
     let first = pay("?b=2&a=1&a=%20x").await;
-    pay("?a=1&b=2&a=%20x").await.is_replay_of(&first);
+    for same in ["?a=1&b=2&a=%20x", "?%61=%31&b=2&a=%20%78"] {
+        pay(same).await.is_replay_of(&first);
+    }
     for other in ["?a=%20x&a=1&b=2", "?a=1&a=%20x", "", "?a=1&a=%20x&b=3", "?a=1&a=%20x&b=2&c"] {
         pay(other).await.is_problem(422, "key-reused");
     }
@@ -99,7 +118,10 @@ async fn the_querys_order_does_not_count_and_its_values_do() {
 async fn method_and_selected_fields_count_and_others_do_not() {
     let settings = [(".fingerprint.headers", "[\"x-currency\"]")];
     let first = |gateway: &Gateway| gateway.pay("k").field("x-currency", "EUR").field("user-agent", "a");
-    let more = |call: Call| call.field("x-time", "1").field("user-agent", "b");
+    // Credentials are renewed between two attempts.
+    let more = |call: Call| {
+        call.field("x-time", "1").field("user-agent", "b").field("authorization", "Bearer b").field("cookie", "b=1")
+    };
     let other = |call: Call| call.field("x-currency", "USD");
     compare(&settings, first, &[(true, &|call| call), (true, &more), (false, &other)]).await;
     let upstream = Upstream::counting().await;

@@ -118,12 +118,13 @@ async fn a_route_that_is_switched_off_only_replays() {
     let upstream = Upstream::counting().await;
     let gateway = Gateway::start(&upstream, &[]).await;
     let first = gateway.pay("old").send().await;
-    let paused: Settings<'_> = &[(".mode", "replay_only")];
+    let paused: Settings<'_> = &[(".mode", "replay_only"), (".required", "false")];
     let gateway = Gateway::again(gateway.stop().await, &upstream.url(), "", paused).await;
     gateway.pay("old").send().await.is_replay_of(&first);
     gateway.pay("old").body("{\"amount\":2}").send().await.is_problem(422, "key-reused");
     let new = gateway.pay("new").send().await;
     new.is_problem(503, "route-paused");
     assert!(new.field("retry-after").is_some());
+    gateway.post("/pay").send().await.is_problem(503, "route-paused");
     assert_eq!(upstream.count(), 1);
 }

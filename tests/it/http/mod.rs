@@ -2,20 +2,24 @@
 
 mod client;
 mod gateway;
-mod upstream;
+pub(crate) mod upstream;
 
 mod bad_input;
 mod bodies;
+mod browsers;
 mod callers;
 mod concurrency;
+mod events;
 mod fingerprint;
 mod forwarding;
 mod keys;
 mod outcomes;
+mod overload;
 mod problems;
 mod replay;
 mod retention;
 mod routing;
+mod secrecy;
 mod settling;
 mod stopping;
 mod transports;

@@ -15,9 +15,13 @@ async fn until_over(gateway: &Gateway) -> super::client::Answer {
 #[tokio::test]
 async fn a_key_is_remembered_longer_than_its_answer_and_then_is_new() {
     let upstream = Upstream::counting().await;
-    let gateway = Gateway::start(&upstream, &[(".retention", "1s"), (".tombstone", "2s")]).await;
+    let settings = [(".retention", "1s"), (".tombstone", "2s"), ("server.status_endpoint", "anyone")];
+    let gateway = Gateway::start(&upstream, &settings).await;
     let expired = until_over(&gateway).await;
     expired.is_problem(410, "key-expired");
+    // Whether or not somebody has come by to take it away.
+    let known = gateway.call("GET", "/idempotency/requests/k?namespace=pay").send().await.json();
+    assert_eq!((known["state"].as_str(), known.get("response")), (Some("expired"), None));
     assert_eq!((expired.json()["retry"].as_str(), expired.field("idempotency-key")), (Some("no"), Some("\"k\"")));
     gateway.pay("k").body("{\"amount\":2}").send().await.is_problem(422, "key-reused");
     let new = eventually(|| gateway.pay("k").send(), |answer| answer.status != 410).await;

@@ -1,5 +1,7 @@
 //! How a request whose outcome nobody knows gets one.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use oncegate::clock;
 
 use super::eventually;
@@ -57,6 +59,58 @@ async fn a_lookup_asks_for_the_clients_key() {
     let lookup = lookups(&upstream).remove(0);
     assert_eq!(lookup.target, "/by/a%3F%26");
     assert_eq!(lookup.field("authorization"), Some("a secret of at least thirty-two bytes"));
+}
+
+/// Two tenants have an order 7 each, and one of them is paid.
+#[tokio::test]
+async fn a_lookup_says_whose_key_it_is() {
+    let upstream = Upstream::start(|number, request| match &*request.method {
+        "POST" if number == 1 => vec![Step::Close],
+        "GET" if request.target == "/of/B/7" => answer("200 OK", &[], "{\"status\":\"paid\"}"),
+        "GET" => answer("404 Not Found", &[], ""),
+        _ => created(number),
+    })
+    .await;
+    let tenants = [
+        ("auth.mode", "header"),
+        ("auth.header.trusted", "[\"127.0.0.0/8\"]"),
+        ("auth.header.subject_header", "x-subject"),
+        ("auth.header.tenant_header", "x-tenant"),
+        (".lookup.request", "GET /of/{tenant}/{key}"),
+    ];
+    let gateway = Gateway::start(&upstream, &[LOOKUP, &tenants].concat()).await;
+    let pay = || gateway.pay("7").field("x-tenant", "A").field("x-subject", "ann").send();
+    pay().await.is_problem(502, "upstream-failed");
+    upstream.reached(3).await;
+    pay().await.is_problem(409, "outcome-unknown");
+    assert!(lookups(&upstream).iter().all(|lookup| lookup.target == "/of/A/7"));
+}
+
+/// The upstream has orders; about a client's own key it would say "not here", whatever became of the request.
+#[tokio::test]
+async fn a_key_that_the_upstream_can_not_know_is_not_looked_up() {
+    let paid = AtomicUsize::new(0);
+    let upstream = Upstream::start(move |number, request| match &*request.method {
+        "GET" => answer("404 Not Found", &[], ""),
+        _ if paid.fetch_add(1, Ordering::Relaxed) < 2 => vec![Step::Close],
+        _ => created(number),
+    })
+    .await;
+    let mixed =
+        [(".key", "[\"body:/order_no\", \"header\"]"), (".lookup.absent", "not_executed"), (".lookup.after", "1ms")];
+    let gateway = Gateway::start(&upstream, &[LOOKUP, &mixed].concat()).await;
+    let by_order = || gateway.post("/pay").body("{\"order_no\":\"7\"}").send();
+    by_order().await.is_problem(502, "upstream-failed");
+    gateway.pay("k").send().await.is_problem(502, "upstream-failed");
+    assert_eq!(eventually(by_order, |answer| answer.status != 409).await.status, 201);
+    gateway.pay("k").send().await.is_problem(409, "outcome-unknown");
+    assert!(lookups(&upstream).iter().all(|lookup| lookup.target == "/by/7"));
+    // By the key that it was sent, it knows both.
+    let sent = [&mixed[..], &[(".lookup.request", "GET /by/{forwarded_key}")]].concat();
+    let gateway = Gateway::again(gateway.stop().await, &upstream.url(), "", &[LOOKUP, &sent].concat()).await;
+    assert_eq!(eventually(|| gateway.pay("k").send(), |answer| answer.status != 409).await.status, 201);
+    let of_k = payments(&upstream).iter().find(|sent| !sent.body.starts_with(b"{\"order_no")).cloned().unwrap();
+    assert_eq!(lookups(&upstream).last().unwrap().target, format!("/by/{}", of_k.field("idempotency-key").unwrap()));
 }
 
 #[tokio::test]

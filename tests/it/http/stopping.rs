@@ -1,5 +1,7 @@
 //! Clients that go, gateways that stop, and stores that are closed to them.
 
+use std::io::Write as _;
+
 use oncegate::engine::identities::Identities as _;
 use oncegate::entry::Namespace;
 use oncegate::server::open_store;
@@ -52,6 +54,21 @@ async fn a_stopping_gateway_finishes_what_is_in_flight() {
 }
 
 #[tokio::test]
+async fn a_balancer_is_told_before_a_stopping_gateway_refuses_anything() {
+    let upstream = Upstream::counting().await;
+    let gateway = Gateway::start(&upstream, &[("server.drain_delay", "20s"), ("server.drain_timeout", "40s")]).await;
+    let (addr, ready, pay) = (gateway.addr, gateway.call("GET", "/readyz"), gateway.pay("k"));
+    assert_eq!(ready.clone().send().await.status, 200);
+    let stopping = tokio::spawn(gateway.stop());
+    let draining = eventually(|| ready.clone().send(), |answer| answer.status != 200).await;
+    assert_eq!(draining.status, 503);
+    assert_eq!(pay.send().await.told(), (201, "{\"payment\":1}", Some("false")));
+    drop(TcpStream::connect(addr).await.unwrap());
+    assert!(!stopping.is_finished());
+    stopping.abort();
+}
+
+#[tokio::test]
 async fn what_outlasts_the_drain_time_is_cut_off_and_never_sent_again() {
     let upstream = Upstream::always(vec![Step::Wait(Gate::new())]).await;
     let gateway = Gateway::start(&upstream, &[("server.drain_timeout", "300ms")]).await;
@@ -85,6 +102,27 @@ async fn a_namespace_whose_identity_changed_is_closed_until_an_operator_accepts(
     store.accept(&Namespace::new("pay").unwrap(), &config.identities()["pay"], "a test").await.unwrap();
     let open = eventually(|| gateway.pay("k").send(), |answer| answer.status != 503).await;
     assert_eq!(open.told(), (201, "{\"payment\":2}", Some("false")));
+}
+
+#[tokio::test]
+async fn what_was_recorded_under_a_secret_that_is_not_here_is_neither_run_nor_refused() {
+    let upstream = Upstream::counting().await;
+    let gateway = Gateway::start(&upstream, &[]).await;
+    let first = gateway.pay("k").send().await;
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"another secret of at least thirty-two bytes").unwrap();
+    let new = format!("\"file:{}\"", file.path().display());
+    let (alone, rotated) = (format!("[{new}]"), format!("[{new}, \"env:SECRET\"]"));
+    let gateway = Gateway::again(gateway.stop().await, &upstream.url(), "", &[("secrets.fingerprint", &alone)]).await;
+    for body in ["{\"amount\":1}", "{\"amount\":2}"] {
+        let told = gateway.pay("k").body(body).send().await;
+        told.is_problem(503, "unavailable");
+        assert_eq!(told.field("retry-after"), Some("60"));
+    }
+    let gateway = Gateway::again(gateway.stop().await, &upstream.url(), "", &[("secrets.fingerprint", &rotated)]).await;
+    gateway.pay("k").send().await.is_replay_of(&first);
+    gateway.pay("k").body("{\"amount\":2}").send().await.is_problem(422, "key-reused");
+    assert_eq!(upstream.count(), 1);
 }
 
 #[tokio::test]

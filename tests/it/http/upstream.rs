@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 use super::in_time;
 
 /// Opened by the test when a script may go on.
-pub(super) type Gate = CancellationToken;
+pub(crate) type Gate = CancellationToken;
 
 /// One step of an answer.
 #[derive(Debug, Clone)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Send(Bytes),
     Wait(Gate),
     Close,
@@ -24,16 +24,16 @@ pub(super) enum Step {
 
 /// A request as it came.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Received {
-    pub(super) method: String,
-    pub(super) target: String,
-    pub(super) fields: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Received {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Received {
     /// The field's value, if there is just one.
-    pub(super) fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.iter().filter(|(field, _)| field == name).map(|(_, value)| value.as_str());
         values.next().filter(|_| values.next().is_none())
     }
@@ -41,19 +41,19 @@ impl Received {
 
 /// A scripted upstream.
 #[derive(Debug, Clone)]
-pub(super) struct Upstream {
-    pub(super) addr: SocketAddr,
+pub(crate) struct Upstream {
+    pub(crate) addr: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
     count: watch::Receiver<usize>,
 }
 
 impl Upstream {
     /// Answers each request by what `script` says; it is told the request's number, from 1.
-    pub(super) async fn start(script: impl Fn(usize, &Received) -> Vec<Step> + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(script: impl Fn(usize, &Received) -> Vec<Step> + Send + Sync + 'static) -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), script)
     }
 
-    pub(super) fn on(
+    pub(crate) fn on(
         listener: TcpListener,
         script: impl Fn(usize, &Received) -> Vec<Step> + Send + Sync + 'static,
     ) -> Self {
@@ -89,48 +89,48 @@ impl Upstream {
     }
 
     /// Answers every request with 201 and its number.
-    pub(super) async fn counting() -> Self {
+    pub(crate) async fn counting() -> Self {
         Self::start(|number, _| created(number)).await
     }
 
     /// Answers every request with the same steps.
-    pub(super) async fn always(steps: Vec<Step>) -> Self {
+    pub(crate) async fn always(steps: Vec<Step>) -> Self {
         Self::start(move |_, _| steps.clone()).await
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
     /// How many requests have come.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         *self.count.borrow()
     }
 
     /// Waits until so many requests have come.
-    pub(super) async fn reached(&self, count: usize) {
+    pub(crate) async fn reached(&self, count: usize) {
         let mut seen = self.count.clone();
         in_time(seen.wait_for(|seen| *seen >= count)).await.unwrap();
     }
 
     /// The last request.
-    pub(super) fn last(&self) -> Received {
+    pub(crate) fn last(&self) -> Received {
         self.received.lock().unwrap().last().cloned().unwrap()
     }
 
     /// All requests.
-    pub(super) fn all(&self) -> Vec<Received> {
+    pub(crate) fn all(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
     }
 }
 
 /// The usual answer.
-pub(super) fn created(number: usize) -> Vec<Step> {
+pub(crate) fn created(number: usize) -> Vec<Step> {
     answer("201 Created", &[("content-type", "application/json")], format!("{{\"payment\":{number}}}"))
 }
 
 /// A whole answer.
-pub(super) fn answer(status: &str, fields: &[(&str, &str)], body: impl AsRef<[u8]>) -> Vec<Step> {
+pub(crate) fn answer(status: &str, fields: &[(&str, &str)], body: impl AsRef<[u8]>) -> Vec<Step> {
     let body = body.as_ref();
     let mut bytes = format!("HTTP/1.1 {status}\r\n").into_bytes();
     for (name, value) in fields {
@@ -145,12 +145,12 @@ pub(super) fn answer(status: &str, fields: &[(&str, &str)], body: impl AsRef<[u8
 }
 
 /// Bytes as they are.
-pub(super) fn send(bytes: impl Into<Bytes>) -> Step {
+pub(crate) fn send(bytes: impl Into<Bytes>) -> Step {
     Step::Send(bytes.into())
 }
 
 /// The answer, once the gate is open.
-pub(super) fn after(gate: &Gate, answer: Vec<Step>) -> Vec<Step> {
+pub(crate) fn after(gate: &Gate, answer: Vec<Step>) -> Vec<Step> {
     std::iter::once(Step::Wait(gate.clone())).chain(answer).collect()
 }
 

@@ -32,7 +32,7 @@ async fn order_and_lock(State(locking): State<Locking>, execution: Execution) ->
     let mut connection = sqlx::PgConnection::connect(&locking.database.url).await.unwrap();
     let mut tx = connection.begin().await.unwrap();
     let response = StoredResponse::json(StatusCode::CREATED, &"made").unwrap();
-    let completed = execution.complete_in(&mut *tx, response).await.unwrap();
+    let completed = execution.complete_in(&mut *tx, response, &[]).await.unwrap();
     if locking.commits {
         tx.commit().await.unwrap();
     } else {
@@ -76,7 +76,8 @@ async fn a_success_that_the_store_can_not_confirm_in_time_is_an_unknown_outcome(
 async fn insert(State(pool): State<SqlitePool>, execution: Execution) -> Response {
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
     sqlx::query("INSERT INTO orders VALUES ('book')").execute(&mut *tx).await.unwrap();
-    let completed = execution.complete_in(&mut *tx, StoredResponse::json(StatusCode::CREATED, &"made").unwrap()).await;
+    let completed =
+        execution.complete_in(&mut *tx, StoredResponse::json(StatusCode::CREATED, &"made").unwrap(), &[]).await;
     tx.commit().await.unwrap();
     completed.unwrap().into_response()
 }

@@ -1,6 +1,7 @@
 //! The tower layer, around handlers that finish their entry in their own transaction, and others.
 
 mod endings;
+mod events;
 mod faults;
 mod handlers;
 mod orders;
@@ -17,7 +18,7 @@ use axum::routing::post;
 use http::{HeaderMap, StatusCode};
 use oncegate::Oncegate;
 use oncegate::entry::StoredResponse;
-use oncegate::layer::{CompleteError, Execution, Operation};
+use oncegate::layer::{CompleteError, Event, Execution, Operation};
 use oncegate::storage::TxConnection;
 use sqlx::Executor;
 use tokio::sync::Notify;
@@ -175,7 +176,10 @@ where
     let mut transaction = connection.begin().await.unwrap();
     let tx: &mut C = &mut transaction;
     tx.execute("INSERT INTO orders VALUES ('book')").await.unwrap();
-    let completed = match execution.complete_in(tx, response).await {
+    let placed = Event::new("placed", "com.example.placed", "orders")
+        .key("book")
+        .data("application/json", response.body.clone());
+    let completed = match execution.complete_in(tx, response, &[placed]).await {
         Ok(completed) => completed,
         Err(error) => {
             assert!(matches!(error, CompleteError::Fenced), "{error}");

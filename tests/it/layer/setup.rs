@@ -1,14 +1,19 @@
 //! Setting it up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
+use oncegate::broker::embedded::{Embedded, Messages as _};
 use oncegate::layer::Operation;
-use oncegate::{Oncegate, SetupError};
+use oncegate::outbox::rule::EventRule;
+use oncegate::outbox::store::Outbox as _;
+use oncegate::{Oncegate, SetupError, clock};
 
 use super::{Answer, SECRET, request};
-use crate::servers::database::{Database, Kind};
+use crate::servers::database::{Database, Kind, fresh};
+use crate::servers::outbox::written;
 
 fn operation() -> Operation {
     Operation::new("create-order").unwrap()
@@ -60,4 +65,27 @@ async fn a_closed_service_leaves_nothing_behind_and_its_successor_replays() {
         let alive = database.stranger().await.number("SELECT COUNT(*) FROM instances WHERE state = 1").await;
         assert_eq!(alive, 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relayed_queue_keeps_the_lanes_that_it_has_and_is_relayed() {
+    let (database, store) = fresh(Kind::Sqlite).await;
+    let store = Arc::new(store);
+    assert_eq!(store.open("default", 2).await.unwrap(), 2);
+    let publisher = Arc::new(Embedded::new("default", store.clone()));
+    let oncegate = Oncegate::setup(&database.url, SECRET).relay("default", publisher).open().await.unwrap();
+    let announcing = operation().events(vec![EventRule::new("made", "com.example.made", "orders")]);
+    let layer = oncegate.layer(announcing).await.unwrap();
+    let app = Router::new().route("/orders", post(async || "made")).layer(layer);
+    for key in ["a", "b", "c", "d"] {
+        Answer::to(app.clone(), request(key, "-")).await;
+    }
+    let deadline = clock::now() + Duration::from_secs(30);
+    while store.tail("default", None, 0, 10).await.unwrap().len() < 4 {
+        assert!(clock::now() < deadline, "{:#?}", written(&database).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(written(&database).await.iter().all(|event| ["0", "1"].contains(&&*event.lane)));
+    oncegate.close(Duration::from_secs(10)).await;
+    assert_eq!(database.stranger().await.number("SELECT COUNT(*) FROM relays").await, 0);
 }

@@ -20,6 +20,7 @@ on_each_database!(
     claims_of_a_dead_or_unheard_of_instance_write_nothing,
     an_item_that_can_not_be_stored_refuses_the_batch_and_writes_nothing,
     three_hundred_items_of_all_kinds_get_their_own_results,
+    an_entry_that_can_not_be_read_is_told_and_its_neighbours_are_claimed,
 );
 
 fn claims(claims: impl Into<Vec<Claim>>) -> Batch {
@@ -219,4 +220,15 @@ async fn three_hundred_items_of_all_kinds_get_their_own_results(kind: Kind) {
         let State::Completed { answer: Answer::Response(kept), .. } = entry.state else { panic!("{entry:?}") };
         assert_eq!(*kept, response(format!("paid {index}")), "each row has its own answer");
     }
+}
+
+async fn an_entry_that_can_not_be_read_is_told_and_its_neighbours_are_claimed(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    ground.won("of a newer version").await;
+    assert_eq!(
+        ground.database.stranger().await.run("UPDATE entries SET state = 3, status = 201, due_at = NULL").await,
+        1
+    );
+    let applied = ground.apply(claims(["of a newer version", "new"].map(|key| ground.claim(key)))).await;
+    assert!(matches!(applied.claims[..], [Claimed::Unreadable, Claimed::Won]), "{applied:?}");
 }

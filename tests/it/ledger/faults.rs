@@ -38,7 +38,11 @@ async fn a_row_that_somebody_has_locked_is_reported_fast_and_nothing_is_written(
     let mut stranger = lock(&ground).await;
     let begun = clock::now();
     let locked = ground.store.apply(&batch).await;
-    assert!(matches!(locked, Err(StoreError::Locked(_))), "{locked:?}");
+    match kind {
+        // Nothing at all can be written: no use in looking for the row.
+        Kind::Sqlite => assert!(matches!(locked, Err(StoreError::Unavailable(_))), "{locked:?}"),
+        Kind::Postgres | Kind::MySql => assert!(matches!(locked, Err(StoreError::Locked(_))), "{locked:?}"),
+    }
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     assert_eq!(ground.read(batch.claims[0].id).await, None);
 
@@ -128,7 +132,11 @@ async fn killed_in_the_middle(kind: Kind) {
     let patient = patient(&ground, |_| {});
     let mut stranger = lock(&ground).await;
     let (lost, ()) = tokio::join!(patient.apply(&batch), kill_the_waiting(&ground, &mut stranger));
-    assert!(matches!(lost, Err(StoreError::Unavailable(_))), "{lost:?}");
+    match kind {
+        // Its statement commits by itself: nobody here can tell that it did not come so far.
+        Kind::Postgres => assert!(matches!(lost, Err(StoreError::CommitUnknown(_))), "{lost:?}"),
+        Kind::MySql | Kind::Sqlite => assert!(matches!(lost, Err(StoreError::Unavailable(_))), "{lost:?}"),
+    }
     stranger.run("ROLLBACK").await;
     let applied = patient.apply(&batch).await.unwrap();
     assert_eq!(applied.transitions, [Guarded::Done]);
@@ -136,7 +144,7 @@ async fn killed_in_the_middle(kind: Kind) {
 }
 
 #[tokio::test]
-async fn a_connection_killed_in_the_middle_is_unavailable_and_the_next_call_works_on_postgres() {
+async fn a_connection_killed_in_the_middle_leaves_the_outcome_open_and_the_next_call_works_on_postgres() {
     killed_in_the_middle(Kind::Postgres).await;
 }
 
@@ -178,17 +186,18 @@ async fn a_server_that_stops_answering_is_noticed_and_met_again_when_it_answers(
     let backend = "SELECT CAST(pid AS BIGINT) FROM pg_stat_activity \
                    WHERE application_name = 'oncegate' AND datname = current_database()";
     let mut stranger = ground.database.stranger().await;
-    let paused = stranger.number(&format!("{backend} AND query LIKE 'COMMIT%' ORDER BY query_start DESC")).await;
+    let paused = stranger.number(&format!("{backend} AND query LIKE 'WITH changed%' ORDER BY query_start DESC")).await;
     server.process.signal("STOP");
     signal(paused, "STOP");
     let begun = clock::now();
-    let unavailable = impatient.apply(&batch("b")).await;
-    assert!(matches!(unavailable, Err(StoreError::Unavailable(_))), "{unavailable:?}");
+    let batch = batch("b");
+    let unclear = impatient.apply(&batch).await;
+    assert!(matches!(unclear, Err(StoreError::CommitUnknown(_))), "{unclear:?}");
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 
     signal(paused, "CONT");
     server.process.signal("CONT");
-    let applied = impatient.apply(&batch("b")).await.unwrap();
+    let applied = impatient.apply(&batch).await.unwrap();
     assert!(matches!(applied.claims[..], [Claimed::Won]), "{applied:?}");
 }
 

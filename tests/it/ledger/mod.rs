@@ -2,6 +2,7 @@
 
 mod callers;
 mod claims;
+mod emission;
 mod faults;
 mod releases;
 mod sweeps;
@@ -104,12 +105,13 @@ fn response(body: impl Into<Bytes>) -> StoredResponse {
 
 fn completed(nonce: Nonce, body: impl Into<Bytes>) -> To {
     let answer = Answer::Response(response(body).into());
-    To::Completed { nonce, answer, retention: HOUR, tombstone: Some(HOUR) }
+    To::Completed { nonce, answer, retention: HOUR, tombstone: Some(HOUR), events: [].into() }
 }
 
 /// Completed, and its answer's time over at once.
 fn expired(nonce: Nonce, tombstone: Option<Duration>) -> To {
-    To::Completed { nonce, answer: Answer::StatusOnly(201), retention: Duration::ZERO, tombstone }
+    let answer = Answer::StatusOnly(201);
+    To::Completed { nonce, answer, retention: Duration::ZERO, tombstone, events: [].into() }
 }
 
 const fn unknown() -> To {

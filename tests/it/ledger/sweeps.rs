@@ -10,6 +10,7 @@ use crate::servers::database::{Kind, on_each_database};
 on_each_database!(
     only_entries_of_dead_instances_become_orphans,
     an_instance_finds_its_own_old_entries_in_progress,
+    an_instance_finds_all_that_it_has_in_progress_page_by_page,
     due_lookups_come_longest_due_first,
     reaping_is_bounded_and_touches_nothing_unfinished,
     an_entry_without_tombstone_leaves_at_once,
@@ -56,11 +57,41 @@ async fn an_instance_finds_its_own_old_entries_in_progress(kind: Kind) {
     let age = format!("UPDATE entries SET due_at = due_at - 60000 WHERE id <> {id}");
     ground.database.stranger().await.run(&age).await;
 
-    let found = async |age, limit| ground.store.in_progress(ground.instance, age, limit).await.unwrap();
+    let found = async |age, limit| {
+        let rows = ground.store.in_progress(ground.instance, age, None, limit).await.unwrap();
+        rows.into_iter().map(|row| (row.id, row.nonce)).collect::<Vec<_>>()
+    };
     assert_eq!(found(Duration::from_secs(50), 10).await, [old]);
     assert_eq!(found(Duration::ZERO, 10).await, [old, young]);
     assert_eq!(found(Duration::ZERO, 1).await, [old]);
     assert_eq!(found(HOUR, 10).await, []);
+}
+
+async fn an_instance_finds_all_that_it_has_in_progress_page_by_page(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    // Claimed at once: their ids alone tell them apart.
+    let claims: Vec<_> = (0..7).map(|key| ground.claim(&format!("key-{key}"))).collect();
+    ground.apply(Batch { claims: claims.clone(), ..Batch::default() }).await;
+    let later = ground.won("later").await;
+    let id = ground.database.literal(&later.0.0);
+    let age = format!("UPDATE entries SET due_at = due_at - 1000 WHERE id <> {id}");
+    ground.database.stranger().await.run(&age).await;
+
+    for limit in [1, 2, 3, 8, 9] {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = ground.store.in_progress(ground.instance, Duration::ZERO, after, limit).await.unwrap();
+            assert!(page.len() <= limit as usize);
+            let Some(last) = page.last() else { break };
+            after = Some(*last);
+            found.extend(page.into_iter().map(|row| (row.id, row.nonce)));
+        }
+        assert_eq!(found.last(), Some(&later), "the oldest come first");
+        found.sort_unstable_by_key(|(id, _)| *id);
+        let mut all: Vec<_> = claims.iter().map(|claim| (claim.id, claim.nonce)).chain([later]).collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        assert_eq!(found, all, "{limit} at a time");
+    }
 }
 
 async fn due_lookups_come_longest_due_first(kind: Kind) {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncegate::engine::instances::Instances as _;
-use oncegate::engine::ledger::{Claimed, FromState, Guarded, Ledger as _, Released, To, Transition};
+use oncegate::engine::ledger::{Batch, Claimed, FromState, Guarded, Ledger as _, Released, To, Transition};
 use oncegate::entry::{Answer, EntryId, InstanceId, Nonce, State};
 
 use super::{Ground, HOUR, completed, expired, response, unknown};
@@ -11,6 +11,7 @@ use crate::servers::database::{Kind, on_each_database};
 on_each_database!(
     a_transition_is_legal_from_its_states_under_its_nonce_only,
     a_late_completion_under_the_same_nonce_settles_an_unknown,
+    retention_counts_from_the_completion,
     settling_under_a_new_nonce_fences_the_late_finisher_whose_evidence_is_kept,
     forwarding_again_raises_the_attempt_once,
     answers_survive_byte_for_byte,
@@ -106,6 +107,26 @@ async fn a_late_completion_under_the_same_nonce_settles_an_unknown(kind: Kind) {
     assert_eq!(tombstone_ms, Some(3_600_000));
 }
 
+/// From the completion on, and whoever reads it or completes it again does not move it.
+async fn retention_counts_from_the_completion(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    let row = ground.won("a").await;
+    let mut person = ground.database.stranger().await;
+    // It took a minute.
+    person.run("UPDATE entries SET created_at = created_at - 60000, started_at = started_at - 60000").await;
+    assert_eq!(ground.transit(row, FromState::Unfinished, completed(row.1, "paid")).await, Guarded::Done);
+    let entry = ground.read(row.0).await.unwrap();
+    let State::Completed { expires, .. } = entry.state else { panic!("{entry:?}") };
+    assert!(expires >= entry.started_at.after(HOUR + Duration::from_secs(60)), "{entry:?}");
+    // Five seconds later.
+    person.run("UPDATE entries SET due_at = due_at - 5000, changed_at = changed_at - 5000").await;
+    let old = ground.read(row.0).await;
+    assert_eq!(ground.transit(row, FromState::Unfinished, completed(row.1, "paid")).await, Guarded::Done);
+    let claim = ground.claim("a");
+    ground.apply(Batch { claims: vec![claim.clone(), claim], ..Batch::default() }).await;
+    assert_eq!(ground.read(row.0).await, old);
+}
+
 async fn settling_under_a_new_nonce_fences_the_late_finisher_whose_evidence_is_kept(kind: Kind) {
     let ground = Ground::new(kind).await;
     let row = ground.won("a").await;
@@ -150,7 +171,13 @@ async fn answers_survive_byte_for_byte(kind: Kind) {
     let ground = Ground::new(kind).await;
     let body: Vec<u8> = (0..400_000_u32).map(|index| (index % 251) as u8).collect();
     let (large, empty, cut) = (ground.won("large").await, ground.won("empty").await, ground.won("cut").await);
-    let status_only = To::Completed { nonce: cut.1, answer: Answer::StatusOnly(599), retention: HOUR, tombstone: None };
+    let status_only = To::Completed {
+        nonce: cut.1,
+        answer: Answer::StatusOnly(599),
+        retention: HOUR,
+        tombstone: None,
+        events: [].into(),
+    };
     let transition =
         |row: (EntryId, Nonce), to| Transition { id: row.0, nonce: row.1, from: FromState::InProgress, to };
     let transitions = vec![
@@ -187,7 +214,8 @@ async fn endless_durations_do_not_overflow(kind: Kind) {
     let ground = Ground::new(kind).await;
     let row = ground.won("a").await;
     let answer = Answer::StatusOnly(200);
-    let to = To::Completed { nonce: row.1, answer, retention: Duration::MAX, tombstone: Some(Duration::MAX) };
+    let (retention, tombstone) = (Duration::MAX, Some(Duration::MAX));
+    let to = To::Completed { nonce: row.1, answer, retention, tombstone, events: [].into() };
     assert_eq!(ground.transit(row, FromState::InProgress, to).await, Guarded::Done);
     assert_eq!(ground.release(row, Released::Forgotten).await, Guarded::Fenced);
 }

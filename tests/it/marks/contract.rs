@@ -8,7 +8,7 @@ use oncegate::entry::Nonce;
 use tokio::task::JoinSet;
 
 use super::{LONG, completed, eventually, in_progress, key, patient, random_id};
-use crate::servers::redis;
+use crate::servers::redis::{self, Redis};
 
 /// Long enough to act before it is over, short enough to wait for its end.
 const SHORT: Duration = Duration::from_secs(1);
@@ -186,7 +186,20 @@ async fn an_unreadable_value_is_unavailable_and_spoils_no_other_key() {
     }
 }
 
-/// A crash between setting a mark and giving it a life can't leave one for ever.
+/// A crash between setting a mark and giving it a life can't leave one for ever: on a server where no life can be given
+/// later, each has one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_is_set_and_given_its_end_at_once() {
+    let server = Redis::start();
+    server.cli(&["ACL", "SETUSER", "default", "-expire", "-pexpire", "-expireat", "-pexpireat"]);
+    let (marks, id, mark) = (patient(&server.url), random_id(), in_progress());
+    let has_an_end = || server.cli(&["PTTL", &key(id)]).parse::<i64>().unwrap() > 0;
+    assert_eq!(marks.reserve(id, &mark, LONG).await, Ok(Reserved::Acquired));
+    assert!(has_an_end());
+    assert_eq!(marks.complete(id, &completed(&mark), LONG).await, Ok(true));
+    assert!(has_an_end());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_mark_in_redis_has_an_end() {
     let server = redis::single();

@@ -8,10 +8,10 @@ use super::process::{Process, ServerDir, free_port, given, run};
 /// A server of our own.
 #[derive(Debug)]
 pub(crate) struct MariaDb {
-    /// Runs as long as this does.
-    _process: Process,
+    pub(crate) process: Process,
     /// Of a superuser, without a database.
     pub(crate) base_url: String,
+    port: u16,
 }
 
 impl MariaDb {
@@ -41,7 +41,13 @@ impl MariaDb {
         server.args(settings);
         let process = Process::start(dir, &server, "TERM").wait_until(|| socket.exists()).wait_for_port(port);
         allow_tcp(&socket);
-        Self { _process: process, base_url: format!("mysql://oncegate@127.0.0.1:{port}") }
+        Self { process, base_url: format!("mysql://oncegate@127.0.0.1:{port}"), port }
+    }
+
+    /// Starts it again after a signal has ended it, or is about to: `TERM` is a shutdown, `KILL` a crash.
+    pub(crate) fn recover(&mut self) {
+        self.process.start_again();
+        self.process.await_ready(|| std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok());
     }
 }
 

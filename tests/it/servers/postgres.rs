@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use sqlx::{Connection as _, Executor as _};
+
 use super::process::{Process, ServerDir, free_port, given, run};
 
 /// A server of our own.
@@ -26,9 +28,29 @@ impl Postgres {
             "--locale=C.UTF-8",
             "--no-sync",
         ]));
+        Self::run(dir, settings)
+    }
+
+    /// Starts a standby of this one, which takes no writes before it is [promoted](Self::promote).
+    pub(crate) fn standby(&self) -> Self {
+        let dir = ServerDir::new("standby", Some("postgres"));
+        let source = ["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "oncegate"];
+        let mut copy = dir.command(bin("pg_basebackup"));
+        run(copy.arg("-D").arg(dir.path().join("data")).args(source).args(["-R", "--checkpoint=fast", "--no-sync"]));
+        Self::run(dir, &[])
+    }
+
+    /// Makes a standby a primary.
+    pub(crate) async fn promote(&self) {
+        let mut person = sqlx::PgConnection::connect(&format!("{}/postgres", self.base_url)).await.unwrap();
+        person.execute("SELECT pg_promote()").await.unwrap();
+    }
+
+    fn run(dir: ServerDir, settings: &[&str]) -> Self {
         let port = free_port();
         let mut server = dir.command(bin("postgres"));
-        server.arg("-D").arg(&data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(dir.path());
+        server.arg("-D").arg(dir.path().join("data")).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]);
+        server.arg(dir.path());
         for setting in ["max_connections=200"].iter().chain(settings) {
             server.args(["-c", setting]);
         }

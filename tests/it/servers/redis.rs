@@ -4,8 +4,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use tempfile::TempDir;
+
+use super::authority::Authority;
 use super::process::{Process, ServerDir, free_port, given, run};
 
 /// Hash slots of a cluster.
@@ -15,7 +18,7 @@ const SLOTS: u32 = 16384;
 pub(crate) fn single() -> &'static Redis {
     static SINGLE: OnceLock<Redis> = OnceLock::new();
     SINGLE.get_or_init(|| match given("ONCEGATE_TEST_REDIS_URL") {
-        Some(url) => Redis { url, port: 0, process: None },
+        Some(url) => Redis { url, port: 0, tls: None, process: None },
         None => Redis::start(),
     })
 }
@@ -37,6 +40,8 @@ pub(crate) fn sentinels() -> &'static Sentinels {
 pub(crate) struct Redis {
     pub(crate) url: String,
     pub(crate) port: u16,
+    /// What it speaks TLS with; `None`: it speaks none.
+    tls: Option<Arc<Tls>>,
     /// `None`: somebody else's.
     process: Option<Process>,
 }
@@ -49,37 +54,55 @@ impl Redis {
 
     /// A fresh server on a port that is free (again).
     pub(crate) fn start_on(port: u16, args: &[&str]) -> Self {
-        let dir = ServerDir::new("redis", None);
-        let mut command = server(&dir);
-        command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"]).args(args);
-        Self::run(port, dir, &command)
+        Self::start_over(port, None, args)
     }
 
     /// A fresh server that speaks TLS only, with a certificate for `localhost`, and wants a password. Also
     /// returns the path of the certificate.
     pub(crate) fn start_with_tls(password: &str) -> (Self, PathBuf) {
-        let port = free_port();
-        let dir = ServerDir::new("redis-tls", None);
-        let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let (cert_path, key_path) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-        std::fs::write(&cert_path, key.cert.pem()).unwrap();
-        std::fs::write(&key_path, key.signing_key.serialize_pem()).unwrap();
-        let mut command = server(&dir);
-        command.args(["--port", "0", "--tls-port", &port.to_string(), "--tls-auth-clients", "no"]);
-        command.arg("--tls-cert-file").arg(&cert_path).arg("--tls-key-file").arg(&key_path);
-        command.args(["--save", "", "--requirepass", password]);
-        let server = Self::run(port, dir, &command);
-        (Self { url: format!("rediss://localhost:{port}"), ..server }, cert_path)
+        let tls = Arc::new(Tls::new());
+        let server = Self::start_over(free_port(), Some(&tls), &["--requirepass", password]);
+        (Self { url: server.url.replace("127.0.0.1", "localhost"), ..server }, tls.certificate.clone())
     }
 
-    fn run(port: u16, dir: ServerDir, command: &Command) -> Self {
+    /// A fresh server that speaks TLS only, with those whose certificates `authority` has signed, and wants a
+    /// password.
+    pub(crate) fn start_for_known(authority: &Authority, password: &str) -> Self {
+        let tls = Arc::new(Tls::of(authority));
+        Self::start_over(free_port(), Some(&tls), &["--requirepass", password])
+    }
+
+    /// A fresh server that speaks nothing but TLS, if `tls` is given.
+    fn start_over(port: u16, tls: Option<&Arc<Tls>>, args: &[&str]) -> Self {
+        let dir = ServerDir::new("redis", None);
+        let mut command = dir.command("redis-server");
+        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]).arg(dir.path());
+        for (name, value) in settings(port, tls) {
+            command.arg(format!("--{name}")).arg(value);
+        }
+        command.args(args);
+        Self::run(port, tls, dir, &command)
+    }
+
+    fn run(port: u16, tls: Option<&Arc<Tls>>, dir: ServerDir, command: &Command) -> Self {
         let process = Process::start(dir, command, "KILL").wait_for_port(port);
-        Self { url: format!("redis://127.0.0.1:{port}"), port, process: Some(process) }
+        let scheme = if tls.is_some() { "rediss" } else { "redis" };
+        Self { url: format!("{scheme}://127.0.0.1:{port}"), port, tls: tls.cloned(), process: Some(process) }
+    }
+
+    /// All keys that it has.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.cli(&["--scan"]).lines().map(str::to_owned).collect()
     }
 
     /// Runs a command on the server, in a cluster on the node that it concerns.
     pub(crate) fn cli(&self, args: &[&str]) -> String {
-        run(Command::new("redis-cli").args(["-e", "-c", "-u", &self.url]).args(args)).trim().to_owned()
+        let mut cli = Command::new("redis-cli");
+        cli.args(["-e", "-c", "-u", &self.url]);
+        if let Some(tls) = &self.tls {
+            cli.arg("--cacert").arg(&tls.trusted).arg("--cert").arg(&tls.certificate).arg("--key").arg(&tls.key);
+        }
+        run(cli.args(args)).trim().to_owned()
     }
 
     /// Sends the server a signal: `STOP` pauses it, `CONT` lets it go on, `KILL` is a crash.
@@ -101,10 +124,49 @@ impl Redis {
     }
 }
 
-fn server(dir: &ServerDir) -> Command {
-    let mut command = dir.command("redis-server");
-    command.args(["--bind", "127.0.0.1", "--dir"]).arg(dir.path());
-    command
+/// Which port a server listens on, and how, as its settings are called.
+fn settings(port: u16, tls: Option<&Arc<Tls>>) -> Vec<(&'static str, String)> {
+    let Some(tls) = tls else { return vec![("port", port.to_string())] };
+    let path = |path: &Path| path.display().to_string();
+    vec![
+        ("port", "0".to_owned()),
+        ("tls-port", port.to_string()),
+        ("tls-cert-file", path(&tls.certificate)),
+        ("tls-key-file", path(&tls.key)),
+        ("tls-ca-cert-file", path(&tls.trusted)),
+        ("tls-auth-clients", tls.clients.to_owned()),
+        ("tls-replication", "yes".to_owned()),
+    ]
+}
+
+/// A certificate of `localhost` and of its address, for all servers that belong together.
+#[derive(Debug)]
+struct Tls {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// Whom they trust.
+    trusted: PathBuf,
+    /// Whether clients must show a certificate: `yes` or `no`.
+    clients: &'static str,
+    /// Where the files are, if they are theirs alone.
+    _dir: Option<TempDir>,
+}
+
+impl Tls {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let [certificate, key] = ["cert.pem", "key.pem"].map(|name| dir.path().join(name));
+        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+        let certified = rcgen::generate_simple_self_signed(names).unwrap();
+        std::fs::write(&certificate, certified.cert.pem()).unwrap();
+        std::fs::write(&key, certified.signing_key.serialize_pem()).unwrap();
+        Self { trusted: certificate.clone(), certificate, key, clients: "no", _dir: Some(dir) }
+    }
+
+    fn of(authority: &Authority) -> Self {
+        let [certificate, key, trusted] = ["server.pem", "server.key", "ca.pem"].map(|name| authority.path(name));
+        Self { certificate, key, trusted, clients: "yes", _dir: None }
+    }
 }
 
 /// Three servers that have a third of the slots each.
@@ -117,8 +179,23 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A fresh cluster. A node that is down takes only its own slots along.
     pub(crate) fn start() -> Self {
+        Self::start_over(None)
+    }
+
+    /// The same, where everybody speaks TLS only. Also returns the path of the certificate.
+    pub(crate) fn start_with_tls() -> (Self, PathBuf) {
+        let tls = Arc::new(Tls::new());
+        (Self::start_over(Some(&tls)), tls.certificate.clone())
+    }
+
+    /// The same, with those whose certificates `authority` has signed.
+    pub(crate) fn start_for_known(authority: &Authority) -> Self {
+        Self::start_over(Some(&Arc::new(Tls::of(authority))))
+    }
+
+    fn start_over(tls: Option<&Arc<Tls>>) -> Self {
         let bus_ports = [(); 3].map(|()| free_port());
-        let nodes: Vec<Redis> = bus_ports.iter().map(|bus_port| Self::start_node(*bus_port)).collect();
+        let nodes: Vec<Redis> = bus_ports.iter().map(|bus_port| Self::start_node(*bus_port, tls)).collect();
         for (number, node) in (0u32..).zip(&nodes) {
             let (first, last) = (SLOTS * number / 3, SLOTS * (number + 1) / 3 - 1);
             node.cli(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
@@ -132,14 +209,18 @@ impl Cluster {
         };
         let nodes: Vec<Redis> = nodes.into_iter().map(|node| node.wait_until(whole)).collect();
         let hosts: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
-        Self { url: format!("redis+cluster://{}", hosts.join(",")), nodes }
+        let scheme = if tls.is_some() { "rediss" } else { "redis" };
+        Self { url: format!("{scheme}+cluster://{}", hosts.join(",")), nodes }
     }
 
-    fn start_node(bus_port: u16) -> Redis {
+    fn start_node(bus_port: u16, tls: Option<&Arc<Tls>>) -> Redis {
         let bus_port = bus_port.to_string();
         let mut args = vec!["--cluster-enabled", "yes", "--cluster-port", &bus_port];
         args.extend(["--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no"]);
-        Redis::start_on(free_port(), &args)
+        if tls.is_some() {
+            args.extend(["--tls-cluster", "yes"]);
+        }
+        Redis::start_over(free_port(), tls, &args)
     }
 
     /// The slot of `key`.
@@ -152,14 +233,27 @@ impl Cluster {
         (0..3).find(|number| slot < SLOTS * (number + 1) / 3).unwrap() as usize
     }
 
-    /// Gives `slot`, which has no keys, to node `to`.
+    /// Gives `slot`, with what is in it, from its first owner to node `to`, as an operator does.
     pub(crate) fn move_slot(&self, slot: u32, to: usize) {
-        let slot = slot.to_string();
-        let id = self.nodes[to].cli(&["CLUSTER", "MYID"]);
-        // The new owner first, or it would send everybody back.
-        let others = self.nodes.iter().enumerate().filter(|(number, _)| *number != to).map(|(_, node)| node);
-        for node in std::iter::once(&self.nodes[to]).chain(others) {
-            node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
+        let from = Self::first_owner(slot);
+        let ids: Vec<String> = self.nodes.iter().map(|node| node.cli(&["CLUSTER", "MYID"])).collect();
+        let (slot, port) = (slot.to_string(), self.nodes[to].port.to_string());
+        let set = |node: usize, how: &[&str]| self.nodes[node].cli(&[&["CLUSTER", "SETSLOT", &slot][..], how].concat());
+        // Announced first: only of a slot that it imports the new owner raises the cluster's epoch. Without, what
+        // the nodes still tell each other of the old owner may undo the move at some of them, for good.
+        set(to, &["IMPORTING", &ids[from]]);
+        set(from, &["MIGRATING", &ids[to]]);
+        loop {
+            let keys = self.nodes[from].cli(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
+            if keys.is_empty() {
+                break;
+            }
+            let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+            self.nodes[from].cli(&migrate.into_iter().chain(keys.lines()).collect::<Vec<_>>());
+        }
+        let others = (0..self.nodes.len()).filter(|node| ![to, from].contains(node));
+        for node in [to, from].into_iter().chain(others) {
+            set(node, &["NODE", &ids[to]]);
         }
     }
 }
@@ -170,38 +264,68 @@ pub(crate) struct Sentinels {
     pub(crate) url: String,
     pub(crate) master: Redis,
     pub(crate) replica: Redis,
-    /// Held to keep it running.
-    _sentinel: Redis,
+    pub(crate) sentinel: Redis,
 }
 
 impl Sentinels {
-    /// A fresh set whose replica follows.
-    pub(crate) fn start() -> Self {
-        let master = Redis::start();
-        let replica = Redis::start_on(free_port(), &["--replicaof", "127.0.0.1", &master.port.to_string()]);
-        let replica = replica.wait_until(|replica| replica.cli(&["INFO", "replication"]).contains("link_status:up"));
-        let sentinel = Self::start_sentinel(master.port);
-        let sentinel =
-            sentinel.wait_until(|sentinel| sentinel.cli(&["SENTINEL", "REPLICAS", "main"]).contains("127.0.0.1"));
-        let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port);
-        Self { url, master, replica, _sentinel: sentinel }
+    /// Asks the sentinel to make the replica the master, and says whether it agrees.
+    pub(crate) fn fail_over(&self) -> bool {
+        let mut cli = Command::new("redis-cli");
+        cli.args(["-e", "-u", &self.sentinel.url, "SENTINEL", "FAILOVER", "main"]);
+        cli.output().unwrap().status.success()
     }
 
-    fn start_sentinel(master: u16) -> Redis {
+    /// Whether master and replica have changed places.
+    pub(crate) fn has_failed_over(&self) -> bool {
+        let is = |server: &Redis, role: &str| server.cli(&["INFO", "replication"]).contains(role);
+        is(&self.replica, "role:master") && is(&self.master, "role:slave")
+    }
+
+    /// A fresh set whose replica follows.
+    pub(crate) fn start() -> Self {
+        Self::start_over(None)
+    }
+
+    /// The same, where everybody speaks TLS only. Also returns the path of the certificate.
+    pub(crate) fn start_with_tls() -> (Self, PathBuf) {
+        let tls = Arc::new(Tls::new());
+        (Self::start_over(Some(&tls)), tls.certificate.clone())
+    }
+
+    /// The same, with those whose certificates `authority` has signed.
+    pub(crate) fn start_for_known(authority: &Authority) -> Self {
+        Self::start_over(Some(&Arc::new(Tls::of(authority))))
+    }
+
+    fn start_over(tls: Option<&Arc<Tls>>) -> Self {
+        let master = Redis::start_over(free_port(), tls, &[]);
+        let of_master = ["--replicaof", "127.0.0.1", &master.port.to_string()];
+        let replica = Redis::start_over(free_port(), tls, &of_master);
+        let replica = replica.wait_until(|replica| replica.cli(&["INFO", "replication"]).contains("link_status:up"));
+        let sentinel = Self::start_sentinel(master.port, tls);
+        let sentinel =
+            sentinel.wait_until(|sentinel| sentinel.cli(&["SENTINEL", "REPLICAS", "main"]).contains("127.0.0.1"));
+        let scheme = if tls.is_some() { "rediss" } else { "redis" };
+        let url = format!("{scheme}+sentinel://127.0.0.1:{}/main", sentinel.port);
+        Self { url, master, replica, sentinel }
+    }
+
+    fn start_sentinel(master: u16, tls: Option<&Arc<Tls>>) -> Redis {
         let port = free_port();
         let dir = ServerDir::new("redis-sentinel", None);
         let config = dir.path().join("sentinel.conf");
-        std::fs::write(&config, sentinel_config(port, master, dir.path())).unwrap();
+        std::fs::write(&config, sentinel_config(port, tls, master, dir.path())).unwrap();
         let mut command = dir.command("redis-server");
         command.arg(&config).arg("--sentinel");
-        Redis::run(port, dir, &command)
+        Redis::run(port, tls, dir, &command)
     }
 }
 
-fn sentinel_config(port: u16, master: u16, dir: &Path) -> String {
+fn sentinel_config(port: u16, tls: Option<&Arc<Tls>>, master: u16, dir: &Path) -> String {
     let dir = dir.display();
+    let listening: String = settings(port, tls).iter().map(|(name, value)| format!("{name} {value}\n")).collect();
     format!(
-        "port {port}\nbind 127.0.0.1\ndir {dir}\n\
+        "{listening}bind 127.0.0.1\ndir {dir}\n\
          sentinel monitor main 127.0.0.1 {master} 1\n\
          sentinel down-after-milliseconds main 1000\n\
          sentinel failover-timeout main 5000\n"

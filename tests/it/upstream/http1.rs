@@ -1,13 +1,14 @@
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oncegate::upstream::{Exchange, Reading, Reason, read_answer};
+use oncegate::upstream::{Exchange, Permit, Reading, Reason, read_answer};
 use tokio::sync::{mpsc, oneshot};
 
 use super::raw::{OK, Server, read_request, read_until, refusing, reset, write};
-use super::{PATIENCE, assert_lost, assert_not_sent, options, post, send, status, upstream};
+use super::{PATIENCE, assert_lost, assert_not_sent, options, patient, post, send, status, upstream};
 
 /// Answers one request with what it has read.
 async fn seen_request(body: &'static str) -> String {
@@ -156,10 +157,43 @@ async fn an_unused_connection_is_closed_by_us_before_the_upstream_may() {
 async fn nothing_is_sent_before_the_first_poll() {
     let server = Server::ok().await;
     let upstream = upstream(&[&server.url()]);
-    let unpolled = upstream.send(post("/never", "x"));
+    let unpolled = upstream.send(post("/never", "x"), patient());
     assert_eq!(status(&send(&upstream, post("/", "x")).await), 200);
     assert_eq!(server.accepted(), 1);
     drop(unpolled);
+}
+
+/// Whenever the right to begin is lost: between two looks at it, and as soon as it is looked at.
+#[tokio::test]
+async fn what_may_not_begin_any_more_arrives_nowhere_whole() {
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&arrived);
+    let server = Server::start(move |_, mut stream| {
+        let count = Arc::clone(&count);
+        async move {
+            while read_request(&mut stream).await.is_some() {
+                count.fetch_add(1, Ordering::Relaxed);
+                write(&mut stream, OK).await;
+            }
+        }
+    })
+    .await;
+    let mut ends = Vec::new();
+    for looks in 0.. {
+        let left = AtomicUsize::new(looks);
+        let holds = move || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        let permit = Permit::while_holds(oncegate::clock::now() + PATIENCE, holds);
+        // Each on a connection of its own.
+        let exchange = upstream(&[&server.url()]).send(post("/", "x"), permit).await;
+        let is_answered = matches!(exchange, Exchange::Answered { .. });
+        assert_eq!(arrived.load(Ordering::Relaxed), usize::from(is_answered), "after {looks} looks: {exchange:?}");
+        if is_answered {
+            break;
+        }
+        ends.push(exchange);
+    }
+    assert_not_sent(&ends[0], Reason::ConnectTimeout);
+    assert!(ends.iter().any(|end| matches!(end, Exchange::Lost(_))), "the body was refused: {ends:?}");
 }
 
 #[tokio::test]
@@ -176,7 +210,7 @@ async fn a_late_answer_is_heard_by_who_goes_on_listening() {
     })
     .await;
     let upstream = upstream(&[&server.url()]);
-    let mut exchange = std::pin::pin!(upstream.send(post("/", "x")));
+    let mut exchange = std::pin::pin!(upstream.send(post("/", "x"), patient()));
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut exchange).await.is_err());
     release.send(()).unwrap();
     assert_eq!(status(&tokio::time::timeout(PATIENCE, exchange).await.unwrap()), 200);

@@ -1,11 +1,16 @@
 //! A server that speaks HTTP/2 frame by frame, to say what libraries would not.
 
-use oncegate::upstream::{Exchange, Reason, Upstream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use oncegate::upstream::{Exchange, Permit, Reason, Upstream, UpstreamOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
 
 use super::raw::Server;
-use super::{assert_lost, assert_not_sent, options, post, send, status};
+use super::{assert_lost, assert_not_sent, options, patient, post, send, status};
 
 const PREFACE_LEN: usize = 24;
 const DATA: u8 = 0;
@@ -13,6 +18,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
+const MAX_CONCURRENT_STREAMS_1: [u8; 6] = [0, 3, 0, 0, 0, 1];
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -73,6 +79,42 @@ async fn serve(mut stream: TcpStream, then: Then) {
             Then::End => return,
         }
     }
+}
+
+/// Allows one stream at a time, answers the first request, and the others once it is told to.
+async fn serve_one_by_one(mut stream: TcpStream, seen: Arc<AtomicUsize>, go_on: CancellationToken) {
+    let mut preface = [0; PREFACE_LEN];
+    stream.read_exact(&mut preface).await.unwrap();
+    frame(&mut stream, SETTINGS, 0, 0, &MAX_CONCURRENT_STREAMS_1).await;
+    while let Some(id) = request(&mut stream).await {
+        if seen.fetch_add(1, Ordering::Relaxed) > 0 {
+            go_on.cancelled().await;
+        }
+        frame(&mut stream, HEADERS, END_HEADERS | END_STREAM, id, STATUS_200).await;
+    }
+}
+
+/// It waits for a free stream in hyper's queue while its caller is told that nobody knows. Sent when one is free, it would
+/// be executed after the key was settled.
+#[tokio::test]
+async fn what_is_in_line_when_its_time_is_over_is_never_sent() {
+    let (seen, go_on) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
+    let (count, gate) = (Arc::clone(&seen), go_on.clone());
+    let server = Server::start(move |_, stream| serve_one_by_one(stream, Arc::clone(&count), gate.clone())).await;
+    let options = UpstreamOptions { http2_prior_knowledge: true, ..options(&[&server.url()]) };
+    let upstream = Upstream::new(&options).unwrap();
+    assert_eq!(status(&send(&upstream, post("/", "x")).await), 200);
+    let hanging = tokio::spawn(upstream.send(post("/hangs", "x"), patient()));
+    while seen.load(Ordering::Relaxed) < 2 {
+        tokio::task::yield_now().await;
+    }
+    let permit = Permit::until(oncegate::clock::now() + Duration::from_millis(100));
+    let late = upstream.send(post("/late", "x"), permit).await;
+    assert!(!matches!(late, Exchange::Answered { .. }), "{late:?}");
+    go_on.cancel();
+    assert_eq!(status(&hanging.await.unwrap()), 200);
+    assert_eq!(status(&send(&upstream, post("/", "x")).await), 200);
+    assert_eq!((seen.load(Ordering::Relaxed), server.accepted()), (3, 1));
 }
 
 /// What comes of a request with `body` to a server that does `then`, and how many connections it took.

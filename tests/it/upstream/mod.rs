@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request};
-use oncegate::upstream::{Exchange, Reason, Upstream, UpstreamOptions};
+use oncegate::upstream::{Exchange, Permit, Reason, Upstream, UpstreamOptions};
 
 /// Longest wait of a test for anything.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,8 +29,13 @@ fn post(path: &str, body: &'static str) -> Request<Bytes> {
     Request::builder().method(Method::POST).uri(path).body(Bytes::from(body)).unwrap()
 }
 
+/// For as long as any test takes.
+fn patient() -> Permit {
+    Permit::until(oncegate::clock::now() + PATIENCE)
+}
+
 async fn send(upstream: &Upstream, request: Request<Bytes>) -> Exchange {
-    tokio::time::timeout(PATIENCE, upstream.send(request)).await.expect("an exchange ends")
+    tokio::time::timeout(PATIENCE, upstream.send(request, patient())).await.expect("an exchange ends")
 }
 
 #[track_caller]

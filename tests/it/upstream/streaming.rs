@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use oncegate::http::forwarded::{self, Trust};
 use oncegate::http::listener::{Listener, ListenerOptions};
 use oncegate::http::peer::Peer;
+use oncegate::http::workers::Dealer;
 use oncegate::upstream::hop_by_hop;
 use oncegate::upstream::{StreamFailure, Upstream};
 use tokio::io::AsyncReadExt as _;
@@ -35,7 +36,7 @@ impl Gateway {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), ListenerOptions::default()).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        tokio::spawn(listener.serve(service, stop.clone()));
+        tokio::spawn(listener.serve(service, Dealer::here(), stop.clone()));
         Self { addr, _stop: stop.drop_guard() }
     }
 

@@ -6,7 +6,8 @@ use hyper::body::Incoming;
 use oncegate::http::listener::{Listener, ListenerOptions};
 use oncegate::http::peer::Peer;
 use oncegate::http::tls::{TlsFiles, server_config};
-use oncegate::upstream::{Reason, Upstream};
+use oncegate::http::workers::Dealer;
+use oncegate::upstream::{Reason, Trust, Upstream};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +32,7 @@ async fn secure() -> Secure {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
     let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
     let stop = CancellationToken::new();
-    tokio::spawn(listener.serve(tower::service_fn(answer), stop.clone()));
+    tokio::spawn(listener.serve(tower::service_fn(answer), Dealer::here(), stop.clone()));
     Secure { url, ca: files.cert, _dir: dir, _stop: stop.drop_guard() }
 }
 
@@ -45,7 +46,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible
 async fn a_trusted_upstream_is_spoken_to_in_the_version_it_prefers() {
     let secure = secure().await;
     let mut options = options(&[&secure.url]);
-    options.ca_file = Some(secure.ca.clone());
+    options.trust = Trust::PublicAnd(secure.ca.clone());
     assert_eq!(status(&send(&Upstream::new(&options).unwrap(), post("/", "x")).await), 200);
 }
 

@@ -1,4 +1,4 @@
-use oncegate::upstream::{Reason, Upstream};
+use oncegate::upstream::{Reason, Trust, Upstream};
 use tokio::net::TcpListener;
 
 use super::raw::{OK, Server, read_request, refusing, write};
@@ -65,6 +65,6 @@ async fn unusable_settings_are_told() {
     assert!(Upstream::new(&options(&[])).is_err());
     assert!(Upstream::new(&options(&["http://a/base"])).is_err());
     let mut options = options(&["https://a"]);
-    options.ca_file = Some("no-such-file.pem".into());
+    options.trust = Trust::PublicAnd("no-such-file.pem".into());
     assert!(Upstream::new(&options).unwrap_err().to_string().contains("no-such-file.pem"));
 }

@@ -77,6 +77,7 @@ impl Lookup for Upstream {
 fn policies(stories: &Arc<Vec<Shared<Story>>>) -> Vec<Arc<Policy>> {
     let lookup = LookupPolicy {
         lookup: Arc::new(Upstream { stories: stories.clone() }),
+        business_keys_only: false,
         absent_means_not_executed_after: Some(Duration::ZERO),
         first: Duration::ZERO,
         max: Duration::from_millis(20),
