@@ -45,7 +45,7 @@ impl Keeping<'_> {
         B::Error: Into<BoxError> + Send,
     {
         let class = classify(parts.status, self.outcomes, attempt);
-        if class == Class::Completed && is_event_stream(&parts.headers) {
+        if class == Class::Completed && is_stream(&parts.headers) {
             return self.streamed(parts, body);
         }
         let (body, kept) = match read_answer(body, self.response_limit, deadline).await {
@@ -88,7 +88,7 @@ impl Keeping<'_> {
         }
     }
 
-    /// An event stream is passed on as it comes and kept on the side, as far as the limit goes. It has no end
+    /// A stream is passed on as it comes and kept on the side, as far as the limit goes. It has no end
     /// that a time-out could wait for.
     fn streamed<B>(self, parts: response::Parts, body: B) -> Executed<Reply>
     where
@@ -107,10 +107,22 @@ impl Keeping<'_> {
     }
 }
 
-fn is_event_stream(headers: &HeaderMap) -> bool {
+/// Media types whose parts are meant to be read as they come: server-sent events (HTML), JSON texts one by one
+/// (ndjson, JSON Lines, RFC 7464), and parts that replace each other. Any other answer is committed before it is
+/// passed on, though it comes in chunks: most servers send all their answers so.
+const STREAMS: [&str; 6] = [
+    "text/event-stream",
+    "application/x-ndjson",
+    "application/ndjson",
+    "application/jsonl",
+    "application/json-seq",
+    "multipart/x-mixed-replace",
+];
+
+fn is_stream(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
-    essence.eq_ignore_ascii_case("text/event-stream")
+    STREAMS.iter().any(|stream| essence.eq_ignore_ascii_case(stream))
 }
 
 fn full(bytes: Bytes) -> Body {

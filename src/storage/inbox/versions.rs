@@ -11,6 +11,9 @@ use crate::storage::value::{Column, Value};
 /// The column's bound on MySQL.
 const MAX_DIGEST_BYTES: usize = 64;
 
+/// How often an entity is begun that others begin at the same time, or forget.
+const TRIES: u32 = 5;
+
 const COLUMNS: [Column; 5] = [
     Column::text("v_subscription"),
     Column::text("v_entity"),
@@ -92,17 +95,17 @@ pub(super) async fn advance(
     let entity = Value::from(bounded("entity", entity, MAX_TEXT_BYTES)?);
     let row = [subscription.clone(), entity.clone(), version.number.into(), (&*version.digest).into(), now.0.into()];
     let row = dialect.bind_rows(&[row]);
-    // Mostly there is one. Where somebody else begins at the same time, theirs may be the lower one.
-    for _ in 0..2 {
+    // Mostly there is one. Where somebody else begins between two of these statements, theirs may be the lower one.
+    for _ in 0..TRIES {
         if conn.execute(RAISE.text(dialect, 1), &row).await? > 0 {
             return Ok(version.clone());
         }
         let found = conn.query(READ.text(dialect, 1), &[subscription.clone(), entity.clone()]).await?;
-        if let Some(found) = found.first() {
-            return read(found);
-        }
-        if conn.execute(BEGIN.text(dialect, 1), &row).await? > 0 {
-            return Ok(version.clone());
+        match found.first().map(read).transpose()? {
+            Some(found) if found.number >= version.number => return Ok(found),
+            Some(_lower) => {}
+            None if conn.execute(BEGIN.text(dialect, 1), &row).await? > 0 => return Ok(version.clone()),
+            None => {}
         }
     }
     Err(sqlx::Error::RowNotFound)

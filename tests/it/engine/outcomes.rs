@@ -1,7 +1,7 @@
 //! What executions come to that do not simply complete.
 
 use futures_util::FutureExt as _;
-use oncegate::engine::{Arrived, Executed, Recorded};
+use oncegate::engine::{Arrived, Executed, Options, Recorded};
 use oncegate::entry::Outcome;
 
 use super::upstream::{Upstream, answer, not_executed, timed_out, unknown};
@@ -13,6 +13,7 @@ on_each_database!(
     an_unknown_outcome_is_held,
     a_late_answer_completes_what_timed_out,
     a_late_refusal_releases_what_timed_out,
+    late_answers_over_the_limit_are_not_awaited,
     a_panic_before_the_first_byte_is_released_by_the_sweep,
     a_panic_after_the_first_byte_is_unknown,
     a_streamed_answer_is_recorded_at_its_end,
@@ -72,6 +73,20 @@ async fn a_late_refusal_releases_what_timed_out(kind: Kind) {
     late.send(Outcome::NotExecuted).unwrap();
     until("released", || async { gateway.entry("a").await.is_none() }).await;
     assert!(matches!(recorded(&gateway.arrive(request("a", "1"), upstream.pays()).await), Recorded::Completed(_)));
+}
+
+async fn late_answers_over_the_limit_are_not_awaited(kind: Kind) {
+    let options = Options { late_answers: 1, ..Options::default() };
+    let (_database, gateway) = gateway(kind, Setup { options, ..Setup::default() }).await;
+    let upstream = Upstream::default();
+    let ((first_end, first), (second_end, second)) = (timed_out(), timed_out());
+    for (key, end) in [("a", first_end), ("b", second_end)] {
+        gateway.arrive(request(key, "1"), upstream.run(|_| end)).await;
+    }
+    until("nobody listens to the second one", || async { second.is_closed() }).await;
+    first.send(Outcome::Completed(answer("paid"))).unwrap();
+    until("completed", || gateway.is_completed("a")).await;
+    assert_held(&gateway.arrive(request("b", "1"), upstream.never()).await);
 }
 
 async fn a_panic_before_the_first_byte_is_released_by_the_sweep(kind: Kind) {

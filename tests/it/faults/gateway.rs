@@ -57,7 +57,9 @@ impl Gateway {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let config = dir.path().join("oncegate.toml");
         std::fs::write(&config, text(settings, upstream, address)).unwrap();
-        let mut command = dir.command(env!("CARGO_BIN_EXE_oncegate"));
+        // As most systems start a service: few open files, though more are allowed.
+        let mut command = dir.command("prlimit");
+        command.arg("--nofile=1024:").arg(env!("CARGO_BIN_EXE_oncegate"));
         command.arg("serve").arg("--config").arg(&config);
         command.env("SECRET", "a secret of the tests, of some length");
         if let Some(offset) = settings.clock {
@@ -96,6 +98,14 @@ impl Gateway {
         let date = answer.lines().find_map(|line| line.strip_prefix("date: ")).unwrap();
         let (date, now) = (httpdate::parse_http_date(date).unwrap(), clock::wall().to_system());
         date.duration_since(now).unwrap_or_else(|error| error.duration())
+    }
+
+    /// How many files it may have open, and how many it could allow itself.
+    pub(super) fn open_files(&self) -> (String, String) {
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.process.pid)).unwrap();
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+        let mut words = line.split_whitespace().map(str::to_owned);
+        (words.next().unwrap(), words.next().unwrap())
     }
 
     pub(super) fn log(&self) -> String {

@@ -46,3 +46,11 @@ async fn a_storm_of_the_same_keys_at_two_gateways_is_one_payment_a_key() {
         assert!(ends.iter().all(|end| matches!(end, End::Answered(answer) if answer.body == Upstream::answer(key))));
     }
 }
+
+#[tokio::test]
+async fn a_gateway_allows_itself_all_the_open_files_that_it_may_have() {
+    let database = Database::create(Kind::Sqlite).await;
+    let world = World::start(database.shared(), &Settings::new(&database.url), 1).await;
+    let (current, most) = world.gateways[0].open_files();
+    assert_eq!(current, most);
+}

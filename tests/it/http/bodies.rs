@@ -85,11 +85,27 @@ async fn a_body_that_hangs_times_out_as_a_cut_one() {
     is_not_kept(&gateway, 200).await;
 }
 
-const STREAM: &str =
-    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n5\r\none\n\n\r\n";
+fn stream(media_type: &str, gate: &Gate, end: Step) -> Vec<Step> {
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {media_type}\r\ntransfer-encoding: chunked\r\n\r\n");
+    vec![send(head + "5\r\none\n\n\r\n"), Step::Wait(gate.clone()), send("5\r\ntwo\n\n\r\n"), end]
+}
 
 fn events(gate: &Gate, end: Step) -> Vec<Step> {
-    vec![send(STREAM), Step::Wait(gate.clone()), send("5\r\ntwo\n\n\r\n"), end]
+    stream("text/event-stream", gate, end)
+}
+
+#[tokio::test]
+async fn parts_that_are_meant_to_be_read_one_by_one_are_delivered_as_they_come() {
+    for media_type in ["application/x-ndjson; charset=utf-8", "Application/JSON-seq", "multipart/x-mixed-replace"] {
+        let gate = Gate::new();
+        let upstream = Upstream::always(stream(media_type, &gate, send("0\r\n\r\n"))).await;
+        let gateway = Gateway::start(&upstream, &[]).await;
+        let mut first = gateway.pay("k").begin().await;
+        let part = in_time(first.body_mut().frame()).await.unwrap().unwrap();
+        assert_eq!(part.into_data().unwrap(), "one\n\n", "{media_type}");
+        gate.cancel();
+        assert_eq!(Answer::read(first).await.body, "two\n\n");
+    }
 }
 
 #[tokio::test]

@@ -37,9 +37,12 @@ async fn keys_compare_byte_for_byte_in_every_database() {
 }
 
 #[tokio::test]
-async fn what_is_no_key_is_refused_and_nothing_runs() {
+async fn what_is_no_key_is_refused_before_the_store_is_asked_and_nothing_runs() {
     let upstream = Upstream::counting().await;
-    let gateway = Gateway::start(&upstream, &[]).await;
+    let gateway = Gateway::on(Kind::Postgres, &upstream, &[]).await;
+    // Whoever as much as reads an entry waits.
+    let mut stranger = gateway.database.stranger().await;
+    stranger.run("BEGIN; LOCK TABLE entries IN ACCESS EXCLUSIVE MODE").await;
     let long = "k".repeat(256);
     let table = [
         "",
@@ -63,6 +66,7 @@ async fn what_is_no_key_is_refused_and_nothing_runs() {
     gateway.pay("a").field("idempotency-key", "a").send().await.is_problem(400, "key-invalid");
     gateway.post("/pay").send().await.is_problem(400, "key-missing");
     assert_eq!(upstream.count(), 0);
+    stranger.run("ROLLBACK").await;
     assert_eq!(gateway.pay(&long[1..]).send().await.status, 201, "255 bytes are a key");
 }
 

@@ -133,3 +133,37 @@ async fn a_row_that_a_person_has_locked_is_processing_and_stalls_nobody_else() {
         two.pay("k").send().await.is_replay_of(&first);
     }
 }
+
+/// The database is asked in vain on all connections but the one that keeps the lease: were they expired, their
+/// executions would be Unknown for nothing.
+#[tokio::test]
+async fn while_every_other_connection_waits_the_lease_is_renewed() {
+    let upstream = Upstream::counting().await;
+    let settings: Settings<'_> = &[
+        ("engine.lease", "3s"),
+        ("engine.renew", "200ms"),
+        ("store.readers", "1"),
+        ("store.writers", "1"),
+        ("store.acquire_timeout", "25s"),
+        ("store.statement_timeout", "25s"),
+        ("store.lock_timeout", "25s"),
+    ];
+    let gateway = Gateway::on(Kind::Postgres, &upstream, settings).await;
+    let mut stranger = gateway.database.stranger().await;
+    stranger.run("BEGIN; LOCK TABLE entries IN ACCESS EXCLUSIVE MODE").await;
+    let claim = tokio::spawn(gateway.pay("k").send());
+    let read = tokio::spawn(gateway.call("GET", "/idempotency/requests/other?namespace=pay").send());
+    let mut observer = gateway.database.stranger().await;
+    let waiting =
+        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while observer.number(waiting).await < 2 {
+        assert!(!read.is_finished(), "{:?}", read.await);
+    }
+    let mut renewals = async || observer.number("SELECT renewals FROM instances WHERE state = 1").await;
+    let before = renewals().await;
+    in_time(async { while renewals().await < before + 3 {} }).await;
+    assert!(!claim.is_finished() && !read.is_finished(), "they wait");
+    stranger.run("ROLLBACK").await;
+    assert_eq!(claim.await.unwrap().told(), (201, "{\"payment\":1}", Some("false")));
+    read.await.unwrap();
+}

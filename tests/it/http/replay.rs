@@ -2,6 +2,7 @@
 
 use super::gateway::Gateway;
 use super::upstream::{Step, Upstream, answer, send};
+use crate::servers::database::Kind;
 
 #[tokio::test]
 async fn a_replay_has_the_status_bytes_and_fields_of_the_first_answer() {
@@ -34,6 +35,17 @@ async fn a_replay_has_the_status_bytes_and_fields_of_the_first_answer() {
         }
         assert_eq!(upstream.count(), 1, "{status}");
     }
+}
+
+#[tokio::test]
+async fn without_a_cache_small_answers_are_replayed_from_their_marks() {
+    let upstream = Upstream::counting().await;
+    let gateway = Gateway::on(Kind::Postgres, &upstream, &[("cache.bytes", "0B")]).await;
+    let first = gateway.pay("k").send().await;
+    let mut stranger = gateway.database.stranger().await;
+    stranger.run("BEGIN; LOCK TABLE entries IN ACCESS EXCLUSIVE MODE").await;
+    gateway.pay("k").send().await.is_replay_of(&first);
+    stranger.run("ROLLBACK").await;
 }
 
 #[tokio::test]

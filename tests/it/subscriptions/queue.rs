@@ -32,6 +32,9 @@ pub(crate) struct Queue {
     /// What else `[queue]` says.
     pub(super) more: String,
     producer: Arc<dyn Publisher>,
+    /// A broker of its own, where what other tests do to their groups would stop this one's.
+    #[cfg(feature = "kafka")]
+    _own: Option<crate::servers::kafka::Kafka>,
 }
 
 impl Queue {
@@ -43,17 +46,17 @@ impl Queue {
                 let store = database.open();
                 store.migrate().await.unwrap();
                 let producer = Arc::new(Embedded::new("default", Arc::new(store)));
-                Self { url: "embedded:".to_owned(), topic, more: String::new(), producer }
+                Self::new("embedded:".to_owned(), topic, producer)
             }
             #[cfg(feature = "rabbitmq")]
             Broker::Rabbitmq => Self::on_rabbitmq(crate::servers::rabbitmq::shared_url(), topic),
             #[cfg(feature = "kafka")]
             Broker::Kafka => {
                 use oncegate::broker::kafka::{KafkaOptions, KafkaPublisher};
-                let broker = crate::servers::kafka::broker();
-                let options = KafkaOptions::new(vec![broker.to_owned()]);
+                let own = crate::servers::kafka::Kafka::start();
+                let (url, options) = (format!("kafka://{}", own.broker), KafkaOptions::new(vec![own.broker.clone()]));
                 let producer = Arc::new(KafkaPublisher::new(&options).unwrap());
-                Self { url: format!("kafka://{broker}"), topic, more: String::new(), producer }
+                Self { _own: Some(own), ..Self::new(url, topic, producer) }
             }
             #[cfg(feature = "nats")]
             Broker::Nats => {
@@ -66,7 +69,7 @@ impl Queue {
                 let stream = NatsStream { name: topic.clone(), subjects: subjects.into(), missing };
                 let options = NatsOptions { stream: Some(stream), ..NatsOptions::new(vec![url.clone()]) };
                 let producer = Arc::new(NatsPublisher::new(options).unwrap());
-                Self { url, topic, more, producer }
+                Self { more, ..Self::new(url, topic, producer) }
             }
             #[cfg(feature = "redis-streams")]
             Broker::Redis => Self::on_redis(&crate::servers::redis::single().url, topic),
@@ -84,14 +87,25 @@ impl Queue {
         let (user, host) = rest.split_once('@').unwrap_or(("guest:guest", rest));
         let (user, _) = user.split_once(':').unwrap_or((user, ""));
         let more = "rabbitmq = { queues = 'classic' }\npassword = 'env:QUEUE_PASSWORD'".to_owned();
-        Self { url: format!("{scheme}://{user}@{host}"), topic, more, producer }
+        Self { more, ..Self::new(format!("{scheme}://{user}@{host}"), topic, producer) }
     }
 
     #[cfg(feature = "redis-streams")]
     pub(super) fn on_redis(url: &str, topic: String) -> Self {
         use oncegate::broker::redis_streams::{RedisStreams, RedisStreamsOptions};
         let producer = Arc::new(RedisStreams::new(RedisStreamsOptions::new(url)).unwrap());
-        Self { url: url.to_owned(), topic, more: String::new(), producer }
+        Self::new(url.to_owned(), topic, producer)
+    }
+
+    fn new(url: String, topic: String, producer: Arc<dyn Publisher>) -> Self {
+        Self {
+            url,
+            topic,
+            more: String::new(),
+            producer,
+            #[cfg(feature = "kafka")]
+            _own: None,
+        }
     }
 
     /// `[queue]`.

@@ -29,11 +29,15 @@ struct Gateway {
 
 impl Gateway {
     async fn before(urls: &[&str], timeout: Duration) -> Self {
+        Self::with(urls, timeout, ListenerOptions::default()).await
+    }
+
+    async fn with(urls: &[&str], timeout: Duration, listener: ListenerOptions) -> Self {
         let mut options = options(urls);
         options.timeout = timeout;
         let upstream = Upstream::new(&options).unwrap();
         let service = tower::service_fn(move |request| pass(upstream.clone(), request));
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), ListenerOptions::default()).await.unwrap();
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), listener).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         tokio::spawn(listener.serve(service, Dealer::here(), stop.clone()));
@@ -127,9 +131,11 @@ async fn bodies_flow_both_ways_as_they_come_with_their_trailers() {
     until(&mut client, "3\r\ndos\r\n0\r\nx-sum: 7\r\n\r\n").await;
 }
 
-#[tokio::test]
-async fn an_upgraded_connection_is_joined_both_ways_until_it_ends() {
-    let server = Server::start(|_, mut stream| async move {
+const UPGRADE: &str = "GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: chat\r\n\r\n";
+
+/// Answers one ping on each upgraded connection, and closes it.
+async fn chat() -> Server {
+    Server::start(|_, mut stream| async move {
         let head = read_until(&mut stream, "\r\n\r\n").await.unwrap();
         assert!(head.contains("upgrade: chat") && head.contains("connection: upgrade"), "{head}");
         let granted = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\nhello";
@@ -137,9 +143,30 @@ async fn an_upgraded_connection_is_joined_both_ways_until_it_ends() {
         assert_eq!(read_until(&mut stream, "ping").await.unwrap(), "ping");
         write(&mut stream, "pong").await;
     })
-    .await;
+    .await
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_keeps_its_place_among_the_bounded_ones() {
+    let server = chat().await;
+    let bounds = ListenerOptions { max_connections: 1, ..ListenerOptions::default() };
+    let gateway = Gateway::with(&[&server.url()], PATIENCE, bounds).await;
+    let mut first = gateway.request(UPGRADE).await;
+    until(&mut first, "hello").await;
+    let mut second = gateway.request(UPGRADE).await;
+    let early = tokio::time::timeout(Duration::from_millis(200), second.read_u8()).await;
+    assert!(early.is_err(), "it waits for a place");
+    write(&mut first, "ping").await;
+    until(&mut first, "pong").await;
+    drop(first);
+    until(&mut second, "hello").await;
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_is_joined_both_ways_until_it_ends() {
+    let server = chat().await;
     let gateway = Gateway::before(&[&server.url()], PATIENCE).await;
-    let mut client = gateway.request("GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: chat\r\n\r\n").await;
+    let mut client = gateway.request(UPGRADE).await;
     let head = until(&mut client, "hello").await;
     assert!(head.starts_with("HTTP/1.1 101") && head.contains("upgrade: chat"), "{head}");
     write(&mut client, "ping").await;

@@ -43,7 +43,8 @@ pub(super) async fn what_is_published_arrives_in_order_with_all_that_it_says(sou
 
 pub(super) async fn what_is_not_acknowledged_comes_again_and_what_is_does_not(source: &impl Source) {
     let topic = source.topic(&["points"]).await;
-    let sent = events(&topic, 20, 1);
+    // So many that some come together, however slow the broker is.
+    let sent = events(&topic, 200, 1);
     publish(source, &sent).await;
     let mut subscriber = source.subscriber(&topic, "points", 20);
     let mut received = next(&mut *subscriber).await;
