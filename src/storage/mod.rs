@@ -19,6 +19,7 @@ mod ledger;
 mod lockfiles;
 mod messages;
 mod migrate;
+mod nodelay;
 mod options;
 mod outbox;
 mod pool;

@@ -13,6 +13,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use super::conn::Connection;
 use super::dialect::Dialect;
 use super::error::Error;
+use super::nodelay;
 
 /// How to open a store.
 #[derive(Clone)]
@@ -100,6 +101,15 @@ impl Connector {
         }
     }
 
+    /// Where its server listens.
+    fn port(&self) -> Option<u16> {
+        match &self.target {
+            Target::Postgres(options) => Some(options.get_port()),
+            Target::MySql(options) => Some(options.get_port()),
+            Target::Sqlite(_) => None,
+        }
+    }
+
     /// How to reach it, on PostgreSQL.
     pub(super) fn postgres(&self) -> Option<&PgConnectOptions> {
         match &self.target {
@@ -120,6 +130,9 @@ impl Connector {
     /// A connection with our settings.
     pub(super) async fn connect(&self, access: Access) -> sqlx::Result<Connection> {
         let mut connection = self.connect_plain().await?;
+        if let Some(port) = self.port() {
+            nodelay::on_connections_to(port);
+        }
         connection.borrow().simple(&self.session(access)).await?;
         Ok(connection)
     }

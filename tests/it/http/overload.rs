@@ -140,6 +140,7 @@ async fn a_row_that_a_person_has_locked_is_processing_and_stalls_nobody_else() {
 async fn while_every_other_connection_waits_the_lease_is_renewed() {
     let upstream = Upstream::counting().await;
     let settings: Settings<'_> = &[
+        ("server.status_endpoint", "anyone"),
         ("engine.lease", "3s"),
         ("engine.renew", "200ms"),
         ("store.readers", "1"),
