@@ -162,6 +162,9 @@ impl Relay {
     fn act(&mut self) {
         let now = clock::now();
         self.machine.tick(now);
+        if self.turn.is_none() && self.wake.woken().now_or_never().is_some() {
+            self.machine.woken();
+        }
         if self.turn.is_none()
             && let Some(turn) = self.machine.next_turn(now)
         {
@@ -220,12 +223,15 @@ impl Relay {
     }
 
     async fn next(&mut self) -> Happened {
-        let until = self.machine.next_time(clock::now());
+        let now = clock::now();
+        let until = self.machine.next_time(now);
+        // A wake is kept until it is of use: with a commit every millisecond, hearing of each costs more than events do.
+        let hears = self.turn.is_none() && !self.machine.rests(now);
         tokio::select! {
             Some(ended) = self.calls.next(), if !self.calls.is_empty() => Happened::Published(ended),
             (turn, result) = pending(&mut self.turn) => Happened::Turned(turn, result),
             answer = pending(&mut self.lane_call) => Happened::Answered(answer),
-            () = self.wake.woken() => Happened::Woken,
+            () = self.wake.woken(), if hears => Happened::Woken,
             () = tokio::time::sleep_until(until) => Happened::TimePassed,
         }
     }

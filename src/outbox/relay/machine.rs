@@ -287,6 +287,12 @@ impl Machine {
         self.health.trouble()
     }
 
+    /// Whether the broker is given time to come back.
+    #[must_use]
+    pub fn rests(&self, now: Instant) -> bool {
+        self.health.room(now) == 0
+    }
+
     /// Events in hand: taken up and not concluded.
     #[must_use]
     pub fn in_hand(&self) -> usize {

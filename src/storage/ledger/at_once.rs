@@ -8,6 +8,7 @@
 use super::change::{self, Change};
 use super::claim::{self, NewClaim};
 use super::emission;
+use super::entry::stored;
 use super::rows;
 use crate::clock::Timestamp;
 use crate::engine::ledger::{Applied, Batch, StoreError};
@@ -29,16 +30,16 @@ static SILENT: Statement = Statement::new(|dialect, size| {
     format!("WITH changed AS ({changed} RETURNING 1), claimed AS ({claimed} RETURNING 1) SELECT {COUNTS}, {now}")
 });
 
-/// Each event must be there afterwards, or nothing of the batch: where one was not inserted, the statement ends
-/// itself by a division by zero.
+/// Each event must be there afterwards and each completion be made, or nothing of the batch: otherwise the statement
+/// ends itself by a division by zero. So no event has to look for its own completion.
 static ANNOUNCING: Statement = Statement::new(|dialect, size| {
     let (changed, claimed, now) = (change::text(dialect, size), claim::text(dialect, size), dialect.statement_now());
-    let completed = "(v.v_entry, v.v_guard) IN (SELECT c.id, c.nonce FROM changed AS c WHERE c.state = 3)";
-    let emitted = events::insert(dialect, size, completed);
+    let emitted = events::insert(dialect, size, "TRUE");
     format!(
-        "WITH changed AS ({changed} RETURNING e.id, e.nonce, e.state), emitted AS ({emitted} RETURNING 1), \
+        "WITH changed AS ({changed} RETURNING e.state), emitted AS ({emitted} RETURNING 1), \
          claimed AS ({claimed} RETURNING 1) \
-         SELECT {COUNTS}, {now}, 1 / CASE WHEN (SELECT COUNT(*) FROM emitted) = ? THEN 1 ELSE 0 END"
+         SELECT {COUNTS}, {now}, 1 / CASE WHEN (SELECT COUNT(*) FROM emitted) = ? \
+         AND (SELECT COUNT(*) FROM changed AS c WHERE c.state = 3) = ? THEN 1 ELSE 0 END"
     )
 });
 
@@ -50,7 +51,8 @@ pub(super) fn takes(dialect: Dialect, batch: &Batch) -> bool {
     dialect == Dialect::Postgres && batch.releases.is_empty() && is_small
 }
 
-/// Applies `batch`, which [`takes`] agrees to; `None` if nothing was written, since not every event could be.
+/// Applies `batch`, which [`takes`] agrees to; `None` if nothing was written, since not every
+/// event or completion could be.
 pub(super) async fn apply(store: &Store, batch: &Batch) -> Result<Option<Applied>, StoreError> {
     let refused = |error: sqlx::Error| classify_autocommit(&error);
     let changes: Vec<_> = batch.transitions.iter().map(Change::new).collect();
@@ -112,7 +114,8 @@ fn bind<'a>(
         claims => claim::values(Dialect::Postgres, None, claims)?,
     });
     if !announced.is_empty() {
-        values.push(i64::try_from(announced.len()).unwrap_or(i64::MAX).into());
+        let completions = changes.iter().filter(|change| change.state == stored::COMPLETED).count();
+        values.extend([announced.len(), completions].map(|count| i64::try_from(count).unwrap_or(i64::MAX).into()));
     }
     check_size(&values, LARGEST)?;
     Ok((statement, values))

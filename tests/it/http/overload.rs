@@ -141,7 +141,7 @@ async fn while_every_other_connection_waits_the_lease_is_renewed() {
     let upstream = Upstream::counting().await;
     let settings: Settings<'_> = &[
         ("server.status_endpoint", "anyone"),
-        ("engine.lease", "3s"),
+        ("engine.lease", "20s"),
         ("engine.renew", "200ms"),
         ("store.readers", "1"),
         ("store.writers", "1"),
