@@ -64,6 +64,11 @@ pub(super) fn is_guard(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("22012"))
 }
 
+/// Whether PostgreSQL refuses a row whose unique key exists.
+pub(super) fn is_there_already(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("23505"))
+}
+
 /// Whether PostgreSQL refuses a statement because an earlier one of its transaction has failed: it can only roll back.
 pub(super) fn is_of_failed_transaction(error: &sqlx::Error) -> bool {
     let postgres = |error: &sqlx::postgres::PgDatabaseError| error.code() == "25P02";

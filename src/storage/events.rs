@@ -32,22 +32,25 @@ const COLUMNS: [Column; 18] = [
     Column::now("v_now"),
 ];
 
-/// Inserts those of the rows `v` that `filter` lets in, in their order, so that a key's events get growing
-/// positions. One whose id is there already is the same event, and is passed over.
-///
+const TARGET: &str = "events (id, queue, lane, event_key, state, holds, attempts, created_at, changed_at, reason, entry, \
+                      route, topic, type, source, content_type, traceparent, attributes, data)";
+
 /// One that nobody can publish, for the reason that it comes with, is ready like any other: it is parked when its
 /// turn comes. Were it parked here, the later events of its key would not find it in their way.
+const VALUES: &str = "v.v_id, v.v_queue, v.v_lane, v.v_key, 1, v.v_holds, 0, v.v_now, v.v_now, v.v_reason, v.v_entry, \
+                      v.v_route, v.v_topic, v.v_type, v.v_source, v.v_content_type, v.v_traceparent, v.v_attributes, \
+                      v.v_data";
+
+/// Inserts those of the rows `v` that `filter` lets in, in their order, so that a key's events get growing
+/// positions. One whose id is there already is the same event, and is passed over.
 pub(super) fn insert(dialect: Dialect, size: usize, filter: &str) -> String {
-    dialect.insert_new(
-        &COLUMNS,
-        size,
-        "events (id, queue, lane, event_key, state, holds, attempts, created_at, changed_at, reason, entry, route, \
-         topic, type, source, content_type, traceparent, attributes, data)",
-        "v.v_id, v.v_queue, v.v_lane, v.v_key, 1, v.v_holds, 0, v.v_now, v.v_now, v.v_reason, \
-         v.v_entry, v.v_route, v.v_topic, v.v_type, v.v_source, v.v_content_type, v.v_traceparent, v.v_attributes, \
-         v.v_data",
-        &format!("{filter} ORDER BY v.v_place"),
-    )
+    dialect.insert_new(&COLUMNS, size, TARGET, VALUES, &format!("{filter} ORDER BY v.v_place"))
+}
+
+/// Inserts all rows `v`, in their order, or fails if one's id is there already: on PostgreSQL half the work of passing
+/// over some.
+pub(super) fn insert_all(dialect: Dialect, size: usize) -> String {
+    format!("{} INSERT INTO {TARGET} SELECT {VALUES} FROM v ORDER BY v.v_place", dialect.with(&COLUMNS, size))
 }
 
 static THERE: Statement =

@@ -16,7 +16,7 @@ use crate::storage::Store;
 use crate::storage::bounds::check_size;
 use crate::storage::conn::{Conn, Row};
 use crate::storage::dialect::{Dialect, MAX_ROWS};
-use crate::storage::error::{classify_autocommit, is_guard};
+use crate::storage::error::{classify_autocommit, is_guard, is_there_already};
 use crate::storage::events::{self, NewRow};
 use crate::storage::text::Statement;
 use crate::storage::transaction::within;
@@ -30,16 +30,15 @@ static SILENT: Statement = Statement::new(|dialect, size| {
     format!("WITH changed AS ({changed} RETURNING 1), claimed AS ({claimed} RETURNING 1) SELECT {COUNTS}, {now}")
 });
 
-/// Each event must be there afterwards and each completion be made, or nothing of the batch: otherwise the statement
-/// ends itself by a division by zero. So no event has to look for its own completion.
+/// Each completion is made and each event new, or nothing of the batch is: otherwise the statement ends itself, by a
+/// division by zero or by an event's id. So no event has to look for its own completion.
 static ANNOUNCING: Statement = Statement::new(|dialect, size| {
     let (changed, claimed, now) = (change::text(dialect, size), claim::text(dialect, size), dialect.statement_now());
-    let emitted = events::insert(dialect, size, "TRUE");
+    let emitted = events::insert_all(dialect, size);
     format!(
-        "WITH changed AS ({changed} RETURNING e.state), emitted AS ({emitted} RETURNING 1), \
-         claimed AS ({claimed} RETURNING 1) \
-         SELECT {COUNTS}, {now}, 1 / CASE WHEN (SELECT COUNT(*) FROM emitted) = ? \
-         AND (SELECT COUNT(*) FROM changed AS c WHERE c.state = 3) = ? THEN 1 ELSE 0 END"
+        "WITH changed AS ({changed} RETURNING e.state), emitted AS ({emitted}), claimed AS ({claimed} RETURNING 1) \
+         SELECT {COUNTS}, {now}, \
+         1 / CASE WHEN (SELECT COUNT(*) FROM changed AS c WHERE c.state = 3) = ? THEN 1 ELSE 0 END"
     )
 });
 
@@ -51,8 +50,8 @@ pub(super) fn takes(dialect: Dialect, batch: &Batch) -> bool {
     dialect == Dialect::Postgres && batch.releases.is_empty() && is_small
 }
 
-/// Applies `batch`, which [`takes`] agrees to; `None` if nothing was written, since not every
-/// event or completion could be.
+/// Applies `batch`, which [`takes`] agrees to; `None` if nothing was written, since not all of it
+/// was new.
 pub(super) async fn apply(store: &Store, batch: &Batch) -> Result<Option<Applied>, StoreError> {
     let refused = |error: sqlx::Error| classify_autocommit(&error);
     let changes: Vec<_> = batch.transitions.iter().map(Change::new).collect();
@@ -72,7 +71,7 @@ pub(super) async fn apply(store: &Store, batch: &Batch) -> Result<Option<Applied
                 lease.give_back();
                 return Ok(Some(applied));
             }
-            Err(error) if is_guard(&error) => {
+            Err(error) if is_guard(&error) || is_there_already(&error) => {
                 lease.give_back();
                 return Ok(None);
             }
@@ -115,7 +114,7 @@ fn bind<'a>(
     });
     if !announced.is_empty() {
         let completions = changes.iter().filter(|change| change.state == stored::COMPLETED).count();
-        values.extend([announced.len(), completions].map(|count| i64::try_from(count).unwrap_or(i64::MAX).into()));
+        values.push(i64::try_from(completions).unwrap_or(i64::MAX).into());
     }
     check_size(&values, LARGEST)?;
     Ok((statement, values))
