@@ -51,7 +51,7 @@ impl Postgres {
         let mut server = dir.command(bin("postgres"));
         server.arg("-D").arg(dir.path().join("data")).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]);
         server.arg(dir.path());
-        for setting in ["max_connections=200"].iter().chain(settings) {
+        for setting in ["max_connections=300"].iter().chain(settings) {
             server.args(["-c", setting]);
         }
         let base_url = format!("postgres://oncegate@127.0.0.1:{port}");
