@@ -110,14 +110,15 @@ impl Ownership {
     /// Whether the lease lasts at least `needed` from now, as this process sees it. A process that was
     /// suspended sees here that it was.
     pub(super) fn lasts(&self, needed: Duration) -> bool {
-        self.lease().age().saturating_add(needed) <= self.timing.lease
+        let ends = self.ended.load(Ordering::Acquire);
+        !ends && self.lease().age().saturating_add(needed) <= self.timing.lease
     }
 
     /// The same for what was claimed under `id`: once that instance has been expired, what it had in progress
     /// is no longer this process's to execute, however well its next instance stands.
     pub(super) fn lasts_for(&self, id: InstanceId, needed: Duration) -> bool {
         let lease = self.lease();
-        lease.id == id && lease.age().saturating_add(needed) <= self.timing.lease
+        lease.id == id && self.lasts(needed)
     }
 
     /// The database's time, as far as this process can tell without asking. Late rather than early: what has

@@ -95,6 +95,8 @@ pub struct Receiver {
     failures: u32,
     /// Whether people know that it can't go on.
     is_stuck: bool,
+    /// Whether it is told that as many deliveries wait as may.
+    is_full: bool,
 }
 
 /// Makes durable what was received.
@@ -133,7 +135,7 @@ impl Receiver {
     #[must_use]
     pub fn new(source: Source, parts: ReceiverParts, options: ReceiverOptions) -> Self {
         let keeper = Keeper { meters: Receipts::new(&parts.subscription.name), parts };
-        Self { source, keeper, options, room: 0, failures: 0, is_stuck: false }
+        Self { source, keeper, options, room: 0, failures: 0, is_stuck: false, is_full: false }
     }
 
     /// Receives until `stop`, and then leaves: what is received by then is kept and acknowledged.
@@ -163,10 +165,14 @@ impl Receiver {
         if self.room == 0 {
             match self.keeper.measure(self.options.max_backlog).await {
                 Ok(0) => {
+                    if !std::mem::replace(&mut self.is_full, true) {
+                        let (subscription, most) = (self.name(), self.options.max_backlog);
+                        tracing::warn!(subscription, most, "so many deliveries wait that nothing more is received");
+                    }
                     stop.run_until_cancelled(tokio::time::sleep(self.options.backlog_pause)).await;
                     return None;
                 }
-                Ok(room) => self.room = room,
+                Ok(room) => (self.room, self.is_full) = (room, false),
                 Err(error) => return Some(Err(Trouble::of(error))),
             }
         }

@@ -132,6 +132,11 @@ pub(super) async fn write(
     Ok(new)
 }
 
+/// Whether the database takes `row`.
+pub(super) fn is_storable(conn: &Conn<'_>, limit: usize, now: Timestamp, row: &NewRow<'_>) -> bool {
+    values(conn.dialect(), Some(now), std::slice::from_ref(row)).is_ok_and(|values| check_size(&values, limit).is_ok())
+}
+
 /// The values of a statement that is made by [`insert`], for `rows`.
 pub(super) fn values<'a>(
     dialect: Dialect,

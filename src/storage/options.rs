@@ -146,6 +146,7 @@ impl Connector {
             // was small must not outlive that. Idle in a transaction is a gateway that vanished: its locks go.
             Dialect::Postgres => format!(
                 "SET statement_timeout = {statement_ms}; SET lock_timeout = {lock_ms}; \
+                 SET default_transaction_isolation = 'read committed'; \
                  SET idle_in_transaction_session_timeout = {statement_ms}; \
                  SET plan_cache_mode = force_generic_plan; SET jit = off; \
                  SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"

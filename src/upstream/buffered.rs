@@ -12,7 +12,8 @@ use http_body::{Frame, SizeHint};
 use super::permit::Permit;
 
 /// A body of known length that notes when the connection first asks for it, and is refused if nothing may be begun any
-/// more: without its body the request is none. Its share of `taken` also tells whether it still exists.
+/// more: without its body the request is none. An empty one is never asked for, but how long it is: too late, it says
+/// one byte, which it then refuses. Its share of `taken` also tells whether it still exists.
 #[derive(Debug)]
 pub(super) struct Buffered {
     data: Option<Bytes>,
@@ -42,7 +43,7 @@ impl Witness {
 
 impl Buffered {
     /// An empty body of a method that usually has one is a body of length zero: it is announced with
-    /// `Content-Length: 0`, which some servers insist on, and it can be asked for.
+    /// `Content-Length: 0`, which some servers insist on.
     pub(super) fn new(method: &Method, data: Bytes, permit: Permit) -> (Self, Witness) {
         let taken = Arc::new(AtomicBool::new(false));
         let bodiless = data.is_empty() && !matches!(*method, Method::POST | Method::PUT | Method::PATCH);
@@ -64,11 +65,14 @@ impl http_body::Body for Buffered {
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
 
+    /// Asked just before the head is written, as is the length.
     fn is_end_stream(&self) -> bool {
-        self.data.is_none()
+        self.data.is_none() && (self.taken.load(Ordering::Acquire) || self.permit.holds())
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.data.as_ref().map_or(0, |data| data.len() as u64))
+        let length = self.data.as_ref().map_or(0, Bytes::len) as u64;
+        let is_refused = length == 0 && !self.taken.load(Ordering::Acquire) && !self.permit.holds();
+        SizeHint::with_exact(if is_refused { 1 } else { length })
     }
 }

@@ -194,11 +194,15 @@ fn answered(response: Response<Incoming>) -> Exchange {
 
 /// The parts are kept for the next dial or the next URL, so what is sent is a copy. The body is shared.
 fn copy(target: &Target, parts: &request::Parts, body: &Bytes, permit: &Permit) -> (Request<Buffered>, Witness) {
-    let (body, witness) = Buffered::new(&parts.method, body.clone(), permit.clone());
-    let mut request = Request::new(body);
+    let (buffered, witness) = Buffered::new(&parts.method, body.clone(), permit.clone());
+    let mut request = Request::new(buffered);
     *request.method_mut() = parts.method.clone();
     *request.uri_mut() = target.uri(parts.uri.path_and_query().cloned());
     request.headers_mut().clone_from(&parts.headers);
     request.headers_mut().insert(header::HOST, target.host.clone());
+    if body.is_empty() {
+        // As long as the body itself says when the head is written.
+        request.headers_mut().remove(header::CONTENT_LENGTH);
+    }
     (request, witness)
 }

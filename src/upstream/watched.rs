@@ -30,6 +30,8 @@ pub(super) struct Watched {
     inner: Plain,
     gone: Gone,
     _guard: DropGuard,
+    /// Whether anything was read.
+    has_spoken: bool,
 }
 
 /// Cancelled when the socket is gone.
@@ -39,7 +41,7 @@ struct Gone(CancellationToken);
 impl Watched {
     pub(super) fn new(inner: Plain) -> Self {
         let gone = CancellationToken::new();
-        Self { inner, gone: Gone(gone.clone()), _guard: gone.drop_guard() }
+        Self { inner, gone: Gone(gone.clone()), _guard: gone.drop_guard(), has_spoken: false }
     }
 }
 
@@ -70,7 +72,15 @@ impl Connection for Watched {
 
 impl Read for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        match Pin::new(&mut self.inner).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) => self.has_spoken = true,
+            // A certificate refused by now is no handshake refused: what kind of error it was must prove nothing.
+            Poll::Ready(Err(error)) if self.has_spoken => {
+                return Poll::Ready(Err(io::Error::new(error.kind(), error.to_string())));
+            }
+            other => return other,
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -203,21 +203,24 @@ impl Worker {
         let link = self.link.as_mut()?;
         let mut failure = None;
         for Settled { place, id, answer } in settled {
-            let returned = link.returns.take(id);
-            let result = match (answer, returned) {
-                (Answer::Failed(error), _) => {
-                    failure.get_or_insert(error);
-                    continue;
-                }
-                (Answer::Nack, _) => Err(PublishError::Refused("it said nack".to_owned())),
-                (Answer::Confirmed, Some(reason)) => Err(PublishError::Refused(format!("no queue takes it: {reason}"))),
-                (Answer::Confirmed, None) => CONFIRMED,
-            };
-            // Given up meanwhile, where there is none.
-            if let Some(job) = link.waiting.remove(&place) {
-                self.suspects.clear(id);
-                job.conclude(result);
+            if let Answer::Failed(error) = answer {
+                failure.get_or_insert(error);
+                continue;
             }
+            // Given up meanwhile, where there is none. The return of such a one is left for a copy that was published
+            // since: theirs are one entry.
+            let Some(job) = link.waiting.remove(&place) else { continue };
+            let result = match (answer, link.returns.take(id)) {
+                (Answer::Confirmed, None) => CONFIRMED,
+                (Answer::Confirmed, Some(reason)) => {
+                    // Its queue may have been deleted: the next try makes it again.
+                    link.queues.remove(&job.event.event.topic);
+                    Err(PublishError::Refused(format!("no queue takes it: {reason}")))
+                }
+                (Answer::Nack | Answer::Failed(_), _) => Err(PublishError::Refused("it said nack".to_owned())),
+            };
+            self.suspects.clear(id);
+            job.conclude(result);
         }
         failure
     }

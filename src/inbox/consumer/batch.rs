@@ -64,7 +64,8 @@ impl<P: TxPool, H: Handler<P::Connection>> Consumer<P, H> {
         Some(endings)
     }
 
-    /// A conflict has not ended here: it is told again, alone, and given up.
+    /// Where one is a conflict, nothing ends here: it is told again, alone, and given up, before a newer version of its
+    /// entity makes it stale.
     async fn handle_on(
         &self,
         tx: &mut P::Connection,
@@ -72,6 +73,9 @@ impl<P: TxPool, H: Handler<P::Connection>> Consumer<P, H> {
         messages: &[Message],
     ) -> Option<(Vec<Option<Ending>>, Vec<Receipt>)> {
         let begun = self.inbox.begin_many(tx, messages).await.ok()?;
+        if begun.iter().any(|begun| matches!(begun, Begun::Conflict)) {
+            return None;
+        }
         let (mut endings, mut receipts) = (Vec::with_capacity(begun.len()), Vec::new());
         for ((item, message), begun) in items.iter().zip(messages).zip(begun) {
             endings.push(match begun {

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::tries::Tries;
 use super::{Consumer, Ending, Item};
 use crate::broker::subscriber::Received;
+use crate::engine::ledger::StoreError;
 use crate::entry::EntryId;
 use crate::inbox::handler::{DeadLetter, Delivery, Handler, HandlerError, Reason};
 use crate::inbox::message::Message;
@@ -71,7 +72,11 @@ impl<P: TxPool, H: Handler<P::Connection>> Consumer<P, H> {
         let mut outages = 0;
         loop {
             let tried = tokio::time::timeout(self.policy.timeout, self.try_next(received, message, tries)).await;
-            let pause = match tried.unwrap_or_else(|_| Tried::Again("it took too long".to_owned())) {
+            let tried = match tried {
+                Ok(tried) => tried,
+                Err(_elapsed) => self.after_too_long(message, tries).await,
+            };
+            let pause = match tried {
                 Tried::Ended(ending) => return Some(Ok(ending)),
                 Tried::UsedUp => {
                     let last = "the process ended in the middle of it".to_owned();
@@ -93,6 +98,31 @@ impl<P: TxPool, H: Handler<P::Connection>> Consumer<P, H> {
                 Tried::NotNow(reason) => self.outage(&mut outages, &reason),
             };
             stop.run_until_cancelled(tokio::time::sleep(pause)).await?;
+        }
+    }
+
+    /// What was too slow may have been the commit. The next try would find that out; before there is none, it is asked.
+    async fn after_too_long(&self, message: &Message, tries: &Tries) -> Tried {
+        let is_last = tries.made.saturating_add(1) >= self.policy.attempts.get();
+        if is_last {
+            match tokio::time::timeout(self.policy.timeout, self.is_recorded(message)).await {
+                Ok(Ok(true)) => return Tried::Ended(Ending::Duplicate),
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => return Tried::NotNow(format!("it took too long, and its end is not known: {error}")),
+                Err(_elapsed) => return Tried::NotNow("it took too long, and its end is not known".to_owned()),
+            }
+        }
+        Tried::Again("it took too long".to_owned())
+    }
+
+    /// Whether the message was handled, by a question that leaves nothing behind.
+    async fn is_recorded(&self, message: &Message) -> Result<bool, StoreError> {
+        let mut tx = self.pool.begin().await?;
+        let begun = self.inbox.begin(tx.connection(), message).await;
+        roll_back::<P>(tx).await;
+        match begun {
+            Ok(begun) => Ok(matches!(begun, Begun::Duplicate)),
+            Err(error) => Err(StoreError::Unavailable(error.to_string())),
         }
     }
 

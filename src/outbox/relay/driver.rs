@@ -145,8 +145,8 @@ impl Relay {
 
     /// Does all that can be done now, then waits for one thing to happen.
     pub async fn step(&mut self) {
-        self.act();
-        match self.next().await {
+        let now = self.act();
+        match self.next(now).await {
             Happened::Published(ended) => self.published(ended),
             Happened::Turned(turn, result) => self.turned(&turn, result),
             Happened::Answered(answer) => self.answered(answer),
@@ -159,7 +159,8 @@ impl Relay {
         }
     }
 
-    fn act(&mut self) {
+    /// What is due by the time that it returns has been asked for.
+    fn act(&mut self) -> Instant {
         let now = clock::now();
         self.machine.tick(now);
         if self.turn.is_none() && self.wake.woken().now_or_never().is_some() {
@@ -185,6 +186,7 @@ impl Relay {
         {
             self.lane_call = Some(self.ask(call, now));
         }
+        now
     }
 
     /// The call itself takes the event's place in the broker's line, so it is made here and now.
@@ -222,8 +224,8 @@ impl Relay {
         })
     }
 
-    async fn next(&mut self) -> Happened {
-        let now = clock::now();
+    /// `now` is when it acted: what has become due since then is not slept over.
+    async fn next(&mut self, now: Instant) -> Happened {
         let until = self.machine.next_time(now);
         // A wake is kept until it is of use: with a commit every millisecond, hearing of each costs more than events do.
         let hears = self.turn.is_none() && !self.machine.rests(now);

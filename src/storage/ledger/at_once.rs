@@ -73,9 +73,10 @@ pub(super) async fn apply(store: &Store, batch: &Batch) -> Result<Option<Applied
             }
             Err(error) if is_guard(&error) || is_there_already(&error) => {
                 lease.give_back();
-                return Ok(None);
+                // What was tried before may be what is there already.
+                return if is_unclear { Err(StoreError::CommitUnknown(error.to_string())) } else { Ok(None) };
             }
-            Err(error) if lease.died_idle(&error) => is_unclear = true,
+            Err(error) if lease.died_idle(&error) && is_unsettled(&error) => is_unclear = true,
             Err(error) => {
                 let error = classify_autocommit(&error);
                 if matches!(error, StoreError::Conflict(_) | StoreError::Locked(_) | StoreError::Refused(_)) {
@@ -87,11 +88,19 @@ pub(super) async fn apply(store: &Store, batch: &Batch) -> Result<Option<Applied
     }
 }
 
+/// Whether the statement may have been committed all the same. A plain error is none: the server has rolled back, and
+/// would be asked the same again by each connection.
+fn is_unsettled(error: &sqlx::Error) -> bool {
+    matches!(classify_autocommit(error), StoreError::CommitUnknown(_))
+}
+
 /// What an error says after a first try whose end nobody knows.
 fn unclear(error: StoreError) -> StoreError {
     match error {
-        StoreError::Unavailable(text) => StoreError::CommitUnknown(text),
-        other => other,
+        StoreError::Unavailable(text) | StoreError::Conflict(text) | StoreError::Locked(text) => {
+            StoreError::CommitUnknown(text)
+        }
+        other @ (StoreError::CommitUnknown(_) | StoreError::Refused(_)) => other,
     }
 }
 

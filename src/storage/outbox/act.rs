@@ -6,6 +6,7 @@ use super::choose::Chooser;
 use super::listed::{self, states, stored_state};
 use super::{fetch, lanes, line, rows, stored};
 use crate::clock::{Timestamp, millis};
+use crate::inbox::store::attribute;
 use crate::outbox::desk::{Acted, Action, Listed, MAX_LISTED, Mode, Order, State, Which};
 use crate::outbox::event::EventId;
 use crate::outbox::store::{Lane, Suspects};
@@ -143,17 +144,24 @@ async fn find(conn: &mut Conn<'_>, to: &Which) -> sqlx::Result<Vec<(i64, String)
     Ok(found)
 }
 
+/// A version of an entity that ended before others came must not pass one that stops its key now, though that one is
+/// behind it: its outcome may be unknown, and then nobody can tell yet that this one is stale.
+fn waits_for_its_key(event: &Listed) -> bool {
+    event.state != State::Retrying && event.attributes.contains_key(attribute::VERSION)
+}
+
 async fn carry(conn: &mut Conn<'_>, now: Timestamp, order: &Order, events: &[Listed]) -> sqlx::Result<()> {
     let reason = rows::clean(&order.reason);
-    let (to, due_at, kept) = match order.action {
-        Action::Retry => (stored::READY, None, None),
-        Action::Discard { keep } => {
-            (stored::DISCARDED, Some(now.0.saturating_add(millis(keep))), Some(reason.as_str()))
-        }
-    };
     let anew = i64::from(order.action == Action::Retry);
     let change = |event: &Listed| {
         let from = stored_state(event.state);
+        let (to, due_at, kept) = match order.action {
+            Action::Retry if waits_for_its_key(event) => (stored::EARLY, Some(now.0), None),
+            Action::Retry => (stored::READY, None, None),
+            Action::Discard { keep } => {
+                (stored::DISCARDED, Some(now.0.saturating_add(millis(keep))), Some(reason.as_str()))
+            }
+        };
         [event.position.into(), from.into(), to.into(), due_at.into(), anew.into(), Value::Text(kept), now.0.into()]
     };
     let record = |event: &Listed| {

@@ -48,8 +48,16 @@ pub(super) async fn copy(
             Err(error) => tracing::error!(queue = %to.queue, %error, "a parked delivery has no copy"),
         }
     }
-    let rows = copies.iter().map(|(entry, event)| NewRow::new(entry, &[], event));
-    let rows: Vec<_> = rows.collect::<sqlx::Result<_>>()?;
+    let mut rows = Vec::with_capacity(copies.len());
+    for (entry, event) in &copies {
+        let row = NewRow::new(entry, &[], event)?;
+        // A copy says more than its original, which may have been just small enough.
+        if events::is_storable(conn, limit, now, &row) {
+            rows.push(row);
+        } else {
+            tracing::error!(queue = %to.queue, id = %event.event.id, "a parked delivery has no copy: it is too large");
+        }
+    }
     let new = events::write(conn, limit, now, &BURY, &rows).await?;
     if new < rows.len() as u64 {
         events::demand(conn, rows.iter().map(|row| row.event.event.id)).await?;

@@ -12,6 +12,7 @@ use crate::servers::database::{Kind, on_each_database};
 
 on_each_database!(
     an_older_version_never_comes_after_a_newer_one,
+    an_older_version_that_is_sent_again_waits_for_the_newer_one_that_is_not_over,
     the_same_version_is_a_duplicate_or_a_conflict,
     a_missing_version_is_waited_for,
     those_that_wait_come_as_soon_as_the_missing_one_is_applied,
@@ -32,6 +33,20 @@ async fn an_older_version_never_comes_after_a_newer_one(kind: Kind) {
     world.queue.send(&version("A-1", 3, "archived")).await;
     world.come_to("A-1", &["applied", "stale", "applied"]).await;
     assert_eq!(world.handler.states("A-1"), ["cancelled", "archived"]);
+}
+
+async fn an_older_version_that_is_sent_again_waits_for_the_newer_one_that_is_not_over(kind: Kind) {
+    let world = World::on(kind, VERSIONS).await;
+    world
+        .handler
+        .behave("A-1", [Answers("422 Unprocessable Content"), Answers("503 Service Unavailable"), Works, Works]);
+    world.queue.send(&version("A-1", 1, "created")).await;
+    world.come_to("A-1", &["rejected"]).await;
+    world.queue.send(&version("A-1", 2, "cancelled")).await;
+    world.handler.called("A-1", 2).await;
+    assert_eq!(world.redrive().await, 1);
+    world.come_to("A-1", &["stale", "applied"]).await;
+    assert_eq!(world.handler.states("A-1"), ["cancelled"]);
 }
 
 async fn the_same_version_is_a_duplicate_or_a_conflict(kind: Kind) {

@@ -1,6 +1,5 @@
 //! Handlers that are down, gone, or do not answer; and people who are told.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -216,29 +215,16 @@ async fn a_changed_key_closes_the_subscription_until_somebody_accepts_it() {
 /// What a person does with a delivery that can't be handled, and that it keeps who it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redrive_keeps_the_key_and_does_nothing_twice() {
-    use oncegate::outbox::desk::{Action, Desk as _, Filter, Mode, Of, Order, State, Which};
     let world = World::on(Kind::Sqlite, "dead_letter = 'dead'").await;
     world.handler.behave("A-1", [Answers("422 Unprocessable Content"), Answers("422 Unprocessable Content"), Works]);
     world.pay("A-1").await;
     world.come_to("A-1", &["rejected"]).await;
-    let desk = Arc::new(world.database.open());
-    let redrive = async || {
-        let filter = Filter {
-            of: Of::Deliveries,
-            queue: Some("sub:points".into()),
-            states: vec![State::Parked],
-            ..Filter::default()
-        };
-        let to = Which::All { filter, limit: 10 };
-        let order = Order { action: Action::Retry, to, reason: "corrected".into(), mode: Mode::Carry };
-        desk.act(&order).await.unwrap().changed.len()
-    };
-    assert_eq!(redrive().await, 1);
+    assert_eq!(world.redrive().await, 1);
     world.handler.called("A-1", 2).await;
     world.come_to("A-1", &["rejected"]).await;
-    assert_eq!(redrive().await, 1);
+    assert_eq!(world.redrive().await, 1);
     world.come_to("A-1", &["applied"]).await;
-    assert_eq!((redrive().await, world.handler.calls("A-1"), world.handler.applied("A-1")), (0, 3, 1));
+    assert_eq!((world.redrive().await, world.handler.calls("A-1"), world.handler.applied("A-1")), (0, 3, 1));
     let keys: Vec<_> = world
         .handler
         .requests("A-1")

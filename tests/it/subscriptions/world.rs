@@ -1,6 +1,9 @@
 //! A queue, a gateway with one subscription, and its handler.
 
+use std::sync::Arc;
+
 use oncegate::config::Config;
+use oncegate::outbox::desk::{Action, Desk as _, Filter, Mode, Of, Order, State, Which};
 use oncegate::server::Server;
 use serde_json::{Value, json};
 
@@ -102,6 +105,20 @@ impl World {
         let deliveries = self.deliveries().await.into_iter();
         let of_order = deliveries.filter(|delivery| delivery.data.contains(&format!("\"{order}\"")));
         of_order.map(|delivery| delivery.result).collect()
+    }
+
+    /// Sends what is parked once more, and says how many that are.
+    pub(super) async fn redrive(&self) -> usize {
+        let filter = Filter {
+            of: Of::Deliveries,
+            queue: Some("sub:points".into()),
+            states: vec![State::Parked],
+            ..Filter::default()
+        };
+        let to = Which::All { filter, limit: 10 };
+        let order = Order { action: Action::Retry, to, reason: "corrected".into(), mode: Mode::Carry };
+        let desk = Arc::new(self.database.open());
+        desk.act(&order).await.unwrap().changed.len()
     }
 
     /// Waits until the deliveries of `order` have come to these results.

@@ -178,22 +178,28 @@ async fn what_may_not_begin_any_more_arrives_nowhere_whole() {
         }
     })
     .await;
-    let mut ends = Vec::new();
-    for looks in 0.. {
-        let left = AtomicUsize::new(looks);
-        let holds = move || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
-        let permit = Permit::while_holds(oncegate::clock::now() + PATIENCE, holds);
-        // Each on a connection of its own.
-        let exchange = upstream(&[&server.url()]).send(post("/", "x"), permit).await;
-        let is_answered = matches!(exchange, Exchange::Answered { .. });
-        assert_eq!(arrived.load(Ordering::Relaxed), usize::from(is_answered), "after {looks} looks: {exchange:?}");
-        if is_answered {
-            break;
+    let mut delete = post("/", "");
+    *delete.method_mut() = http::Method::DELETE;
+    for request in [post("/", "x"), post("/", ""), delete] {
+        let (mut ends, before) = (Vec::new(), arrived.load(Ordering::Relaxed));
+        for looks in 0.. {
+            let left = AtomicUsize::new(looks);
+            let holds =
+                move || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+            let permit = Permit::while_holds(oncegate::clock::now() + PATIENCE, holds);
+            // Each on a connection of its own.
+            let exchange = upstream(&[&server.url()]).send(request.clone(), permit).await;
+            let is_answered = matches!(exchange, Exchange::Answered { .. });
+            let now = arrived.load(Ordering::Relaxed) - before;
+            assert_eq!(now, usize::from(is_answered), "{request:?} after {looks} looks: {exchange:?}");
+            if is_answered {
+                break;
+            }
+            ends.push(exchange);
         }
-        ends.push(exchange);
+        assert_not_sent(&ends[0], Reason::ConnectTimeout);
+        assert!(ends.iter().any(|end| matches!(end, Exchange::Lost(_))), "the body was refused: {ends:?}");
     }
-    assert_not_sent(&ends[0], Reason::ConnectTimeout);
-    assert!(ends.iter().any(|end| matches!(end, Exchange::Lost(_))), "the body was refused: {ends:?}");
 }
 
 #[tokio::test]

@@ -145,7 +145,6 @@ impl Machine {
     }
 
     fn take_turn(&mut self, mut wants: Vec<Want>) -> Arc<Turn> {
-        self.turns.count = self.turns.count.wrapping_add(1);
         let mut pending = std::mem::take(&mut self.turns.pending);
         if pending.conclusions.len() > MAX_TURN {
             self.turns.pending.conclusions = pending.conclusions.split_off(MAX_TURN);
@@ -156,6 +155,8 @@ impl Machine {
         let concluded = concluded.map(|conclusion| conclusion.position);
         let before = self.lanes.values().flat_map(HeldLane::positions).chain(concluded).collect();
         if !wants.is_empty() {
+            // Not each turn: one that asks and one that concludes take turns while the broker is probed.
+            self.turns.count = self.turns.count.wrapping_add(1);
             self.health.tries();
         }
         for want in &mut wants {
