@@ -3,7 +3,7 @@
 //! The shared ones are started once per run. A test that pauses, kills or empties servers starts its own.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
 use tempfile::TempDir;
@@ -95,14 +95,25 @@ impl Redis {
         self.cli(&["--scan"]).lines().map(str::to_owned).collect()
     }
 
+    /// Whether it says that it is a master. One that has just become it ends its connections.
+    pub(crate) fn is_master(&self) -> bool {
+        let output = self.command(&["ROLE"]).stdin(Stdio::null()).output().unwrap();
+        output.status.success() && output.stdout.starts_with(b"master")
+    }
+
     /// Runs a command on the server, in a cluster on the node that it concerns.
     pub(crate) fn cli(&self, args: &[&str]) -> String {
+        run(&mut self.command(args)).trim().to_owned()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
         let mut cli = Command::new("redis-cli");
         cli.args(["-e", "-c", "-u", &self.url]);
         if let Some(tls) = &self.tls {
             cli.arg("--cacert").arg(&tls.trusted).arg("--cert").arg(&tls.certificate).arg("--key").arg(&tls.key);
         }
-        run(cli.args(args)).trim().to_owned()
+        cli.args(args);
+        cli
     }
 
     /// Sends the server a signal: `STOP` pauses it, `CONT` lets it go on, `KILL` is a crash.
