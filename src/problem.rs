@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
@@ -281,6 +281,7 @@ pub struct Problem {
     retry_after: Option<Duration>,
     original_status: Option<u16>,
     proxy_error: Option<&'static str>,
+    challenge: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -299,7 +300,7 @@ impl Problem {
     /// The answer to `situation`.
     #[must_use]
     pub fn new(situation: Situation) -> Self {
-        Self { situation, more: None, retry_after: None, original_status: None, proxy_error: None }
+        Self { situation, more: None, retry_after: None, original_status: None, proxy_error: None, challenge: None }
     }
 
     /// Adds what is particular to this case, a sentence in front of the general detail. It must not quote a
@@ -328,6 +329,13 @@ impl Problem {
     #[must_use]
     pub fn proxy_error(mut self, error: &'static str) -> Self {
         self.proxy_error = Some(error);
+        self
+    }
+
+    /// Adds how to prove who one is (`WWW-Authenticate`).
+    #[must_use]
+    pub fn challenge(mut self, challenge: impl Into<String>) -> Self {
+        self.challenge = Some(challenge.into());
         self
     }
 
@@ -364,6 +372,9 @@ impl Problem {
             HeaderValue::try_from(format!("oncegate; error={}", self.proxy_error.unwrap_or(facts.proxy_error)))
         {
             headers.insert(PROXY_STATUS.clone(), value);
+        }
+        if let Some(value) = self.challenge.and_then(|challenge| HeaderValue::try_from(challenge).ok()) {
+            headers.insert(WWW_AUTHENTICATE, value);
         }
         if let Some(after) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(after)));

@@ -19,7 +19,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("problem", &[]),
     ("telemetry", &[]),
     ("tls", &[]),
-    ("auth", &["entry"]),
+    ("auth", &["clock", "entry"]),
     ("outbox", &["broker", "clock", "engine", "entry"]),
     // A webhook is posted as a request to an upstream is sent.
     ("broker", &["clock", "engine", "outbox", "redis", "tls", "upstream"]),

@@ -1,10 +1,17 @@
 //! Credentials: who sends a request, and so whose its key is.
 
+mod bearer;
+mod fields;
+mod header;
+pub mod jwt;
+
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName};
-use ipnet::IpNet;
+use http::HeaderMap;
 use serde::Deserialize;
+
+pub use header::HeaderAuthenticator;
+pub use jwt::{JwtAuthenticator, TokenError};
 
 use crate::entry::{Scope, ScopeError};
 
@@ -15,17 +22,8 @@ pub enum Authenticator {
     Nobody,
     /// By fields that an authenticating edge in front of us sets.
     Header(HeaderAuthenticator),
-}
-
-/// Believes the fields that a trusted proxy has set.
-#[derive(Debug, Clone)]
-pub struct HeaderAuthenticator {
-    /// Peers that are believed.
-    pub trusted: Vec<IpNet>,
-    /// The field that names the subject.
-    pub subject: HeaderName,
-    /// The field that names the subject's tenant.
-    pub tenant: Option<HeaderName>,
+    /// By a token that an issuer has signed.
+    Jwt(Box<JwtAuthenticator>),
 }
 
 /// Whoever sends a request.
@@ -33,6 +31,7 @@ pub struct HeaderAuthenticator {
 pub struct Principal {
     subject: Option<Box<str>>,
     tenant: Option<Box<str>>,
+    scopes: Box<[Box<str>]>,
 }
 
 /// Whose a route's keys are, before it is known who calls.
@@ -57,22 +56,53 @@ pub enum AuthError {
     #[error("The authenticating proxy named no subject, or more than one.")]
     NoSubject,
     /// The same of the tenant.
-    #[error("The authenticating proxy named no tenant, or more than one.")]
+    #[error("The credentials name no tenant, or more than one.")]
     NoTenant,
     /// The name can't be a scope.
     #[error("{0}.")]
     Scope(#[from] ScopeError),
+    /// No `Authorization: Bearer`.
+    #[error("An access token is required.")]
+    NoToken,
+    /// Which of two would count is anybody's guess.
+    #[error("The request has more than one Authorization field.")]
+    TwoTokens,
+    /// The token is not good.
+    #[error("{0}")]
+    Token(#[from] TokenError),
+    /// There is nothing to verify a token with, yet.
+    #[error("The keys that access tokens are verified with could not be fetched yet.")]
+    NoKeys,
 }
 
 impl Authenticator {
     /// Who sends a request from `peer` with these fields.
     ///
     /// # Errors
-    /// If the sender is not to be believed.
-    pub fn authenticate(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Principal, AuthError> {
+    /// If the sender is not to be believed, or can't be judged now.
+    pub async fn authenticate(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Principal, AuthError> {
         match self {
             Self::Nobody => Ok(Principal::default()),
             Self::Header(header) => header.authenticate(peer, headers),
+            Self::Jwt(jwt) => jwt.authenticate(headers).await,
+        }
+    }
+
+    /// Whether senders can be judged at all.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        match self {
+            Self::Nobody | Self::Header(_) => true,
+            Self::Jwt(jwt) => jwt.has_keys(),
+        }
+    }
+
+    /// Whether upstreams are told in fields of ours who sends a request.
+    #[must_use]
+    pub fn identifies(&self) -> bool {
+        match self {
+            Self::Nobody | Self::Header(_) => false,
+            Self::Jwt(jwt) => jwt.told.is_any(),
         }
     }
 
@@ -80,48 +110,28 @@ impl Authenticator {
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::Nobody | Self::Jwt(_) => false,
             Self::Header(header) => header.trusts(peer),
         }
     }
 
-    /// Removes identity fields that a peer had no right to set, so that no upstream believes them.
+    /// Removes identity fields that a peer had no right to set, so that no upstream believes them; whoever sends
+    /// them, also those that only look like one.
     pub fn cleanse(&self, peer: IpAddr, headers: &mut HeaderMap) {
-        let Self::Header(header) = self else { return };
-        if !header.trusts(peer) {
-            headers.remove(&header.subject);
-            if let Some(tenant) = &header.tenant {
-                headers.remove(tenant);
-            }
+        match self {
+            Self::Nobody => {}
+            Self::Header(header) => header.cleanse(peer, headers),
+            Self::Jwt(jwt) => jwt.told.cleanse(headers),
         }
     }
-}
 
-impl HeaderAuthenticator {
-    fn trusts(&self, peer: IpAddr) -> bool {
-        // A dual-stack listener sees IPv4 peers as mapped addresses.
-        let peer = peer.to_canonical();
-        self.trusted.iter().any(|net| net.contains(&peer))
-    }
-
-    fn authenticate(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Principal, AuthError> {
-        if !self.trusts(peer) {
-            return Err(AuthError::UntrustedPeer);
+    /// Tells the upstream who sends a request. The last word on these fields.
+    pub fn identify(&self, sender: Option<&Principal>, headers: &mut HeaderMap) {
+        match self {
+            Self::Nobody | Self::Header(_) => {}
+            Self::Jwt(jwt) => jwt.told.write(sender, headers),
         }
-        let subject = only(headers, &self.subject).ok_or(AuthError::NoSubject)?;
-        let tenant = match &self.tenant {
-            Some(name) => Some(only(headers, name).ok_or(AuthError::NoTenant)?),
-            None => None,
-        };
-        Ok(Principal { subject: Some(subject), tenant })
     }
-}
-
-/// The field's value if there is just one, and not an empty one.
-fn only(headers: &HeaderMap, name: &HeaderName) -> Option<Box<str>> {
-    let mut values = headers.get_all(name).iter();
-    let value = std::str::from_utf8(values.next()?.as_bytes()).ok()?.trim();
-    (values.next().is_none() && !value.is_empty()).then(|| value.into())
 }
 
 impl Principal {
@@ -129,6 +139,24 @@ impl Principal {
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.subject.is_some()
+    }
+
+    /// The name, where there is one.
+    #[must_use]
+    pub fn subject(&self) -> Option<&str> {
+        self.subject.as_deref()
+    }
+
+    /// The tenant, where there is one.
+    #[must_use]
+    pub fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
+    /// Whether the credentials grant `scope`.
+    #[must_use]
+    pub fn may(&self, scope: &str) -> bool {
+        self.scopes.iter().any(|granted| **granted == *scope)
     }
 
     /// The scope of this sender's keys on a route of this kind.
@@ -148,67 +176,5 @@ impl Principal {
                 })
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use http::HeaderValue;
-
-    const SUBJECT: HeaderName = HeaderName::from_static("x-subject");
-    const TENANT: HeaderName = HeaderName::from_static("x-tenant");
-
-    fn authenticator() -> Authenticator {
-        Authenticator::Header(HeaderAuthenticator {
-            trusted: vec!["10.0.0.0/8".parse().unwrap()],
-            subject: SUBJECT,
-            tenant: Some(TENANT),
-        })
-    }
-
-    fn headers(fields: &[(HeaderName, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in fields {
-            headers.append(name, HeaderValue::from_static(value));
-        }
-        headers
-    }
-
-    fn edge() -> IpAddr {
-        "10.1.2.3".parse().unwrap()
-    }
-
-    #[test]
-    fn the_trusted_edge_names_subject_and_tenant() {
-        let sent = headers(&[(SUBJECT, "joe"), (TENANT, "acme")]);
-        let principal = authenticator().authenticate(edge(), &sent).unwrap();
-        assert_eq!(principal.scope(ScopeKind::Subject), Ok(Scope::member("acme", "joe").unwrap()));
-        assert_eq!(principal.scope(ScopeKind::Tenant), Ok(Scope::tenant("acme").unwrap()));
-        let mapped = "::ffff:10.1.2.3".parse().unwrap();
-        assert!(authenticator().authenticate(mapped, &sent).is_ok());
-    }
-
-    #[test]
-    fn nobody_else_is_believed_and_their_fields_go() {
-        let outsider = "192.0.2.1".parse().unwrap();
-        let mut sent = headers(&[(SUBJECT, "joe"), (TENANT, "acme")]);
-        assert_eq!(authenticator().authenticate(outsider, &sent), Err(AuthError::UntrustedPeer));
-        authenticator().cleanse(outsider, &mut sent);
-        assert!(sent.is_empty());
-    }
-
-    #[test]
-    fn a_missing_empty_or_double_name_is_refused_never_shared() {
-        let table = [
-            (headers(&[(TENANT, "acme")]), AuthError::NoSubject),
-            (headers(&[(SUBJECT, " "), (TENANT, "acme")]), AuthError::NoSubject),
-            (headers(&[(SUBJECT, "a"), (SUBJECT, "b"), (TENANT, "acme")]), AuthError::NoSubject),
-            (headers(&[(SUBJECT, "a")]), AuthError::NoTenant),
-        ];
-        for (sent, error) in table {
-            assert_eq!(authenticator().authenticate(edge(), &sent), Err(error));
-        }
-        assert_eq!(Principal::default().scope(ScopeKind::Subject), Err(AuthError::NoSubject));
     }
 }

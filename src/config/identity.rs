@@ -27,23 +27,55 @@ impl Config {
 /// texts are stored: their form never changes.
 pub(super) fn describe(route: &Route, policy: &Policy, auth: &Auth) -> String {
     let keys = &policy.key;
-    let owner = |field: Option<&super::FieldName>| match auth.mode {
-        AuthMode::None => "none".to_owned(),
-        AuthMode::Header => format!("header {}", field.map_or("none", |field| field.get().as_str())),
-    };
-    let header = auth.header.as_ref();
-    match route.scope(policy, auth) {
-        ScopeKind::Global => format!("keys={keys} scope=global"),
-        ScopeKind::Tenant => {
-            format!("keys={keys} scope=tenant by={}", owner(header.and_then(|header| header.tenant_header.as_ref())))
+    let Owner { subject, tenant, issuer } = Owner::of(auth);
+    match (route.scope(policy, auth), tenant) {
+        (ScopeKind::Global, _) => format!("keys={keys} scope=global"),
+        (ScopeKind::Tenant, tenant) => {
+            let by = tenant.unwrap_or_else(|| Owner::none(auth));
+            format!("keys={keys} scope=tenant by={by}{issuer}")
         }
-        ScopeKind::Subject => {
-            let by = owner(header.map(|header| &header.subject_header));
-            match header.and_then(|header| header.tenant_header.as_ref()) {
-                Some(tenant) => format!("keys={keys} scope=subject by={by} of={}", owner(Some(tenant))),
-                None => format!("keys={keys} scope=subject by={by}"),
+        (ScopeKind::Subject, Some(tenant)) => format!("keys={keys} scope=subject by={subject} of={tenant}{issuer}"),
+        (ScopeKind::Subject, None) => format!("keys={keys} scope=subject by={subject}{issuer}"),
+    }
+}
+
+/// Where the names of a scope come from.
+struct Owner {
+    subject: String,
+    tenant: Option<String>,
+    /// Names are unique per issuer: another one's are other people.
+    issuer: String,
+}
+
+impl Owner {
+    fn of(auth: &Auth) -> Self {
+        let header = |name: &super::FieldName| format!("header {}", name.get());
+        let claim = |name: &str| format!("jwt {name:?}");
+        match (auth.mode, &auth.header, &auth.jwt) {
+            (AuthMode::Header, Some(settings), _) => Self {
+                subject: header(&settings.subject_header),
+                tenant: settings.tenant_header.as_ref().map(header),
+                issuer: String::new(),
+            },
+            (AuthMode::Jwt, _, Some(settings)) => Self {
+                subject: claim(&settings.subject_claim),
+                tenant: settings.tenant_claim.as_deref().map(claim),
+                issuer: format!(" from={:?}", settings.issuer),
+            },
+            // Refused by `check`, but for global scopes.
+            (AuthMode::None, _, _) | (AuthMode::Header, None, _) | (AuthMode::Jwt, _, None) => {
+                Self { subject: Self::none(auth), tenant: None, issuer: String::new() }
             }
         }
+    }
+
+    fn none(auth: &Auth) -> String {
+        match auth.mode {
+            AuthMode::None => "none",
+            AuthMode::Header => "header none",
+            AuthMode::Jwt => "jwt none",
+        }
+        .to_owned()
     }
 }
 
@@ -52,6 +84,9 @@ mod tests {
     use crate::config::Config;
 
     const HEADER: &str = "[auth]\nmode = 'header'\nheader = { trusted = ['10.0.0.0/8'], tenant_header = 'X-Tenant' }\n";
+
+    const JWT: &str = "[auth]\nmode = 'jwt'\n[auth.jwt]\nissuer = 'https://i.test'\naudience = 'pay'\n\
+                       algorithms = ['ES256']\nsubject_claim = 'uid'\n";
 
     fn identity(auth: &str, policy: &str) -> (String, String) {
         let text = format!(
@@ -81,10 +116,27 @@ mod tests {
                 r#"keys=["header"] scope=subject by=header x-subject of=header x-tenant"#,
             ),
             (HEADER, "key = 'header', scope = 'global'", "pay", r#"keys=["header"] scope=global"#),
+            (JWT, "key = 'header'", "pay", r#"keys=["header"] scope=subject by=jwt "uid" from="https://i.test""#),
+            (JWT, "key = 'header', scope = 'global'", "pay", r#"keys=["header"] scope=global"#),
         ];
         for (auth, policy, namespace, identity_text) in table {
             assert_eq!(identity(auth, policy), (namespace.to_owned(), identity_text.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_tenants_identity_has_its_claim_and_issuer() {
+        let with_tenant = format!("{JWT}tenant_claim = 'https://i.test/org'\n");
+        let table = [
+            ("tenant", r#"by=jwt "https://i.test/org" from="https://i.test""#),
+            ("subject", r#"by=jwt "uid" of=jwt "https://i.test/org" from="https://i.test""#),
+        ];
+        for (scope, by) in table {
+            let described = identity(&with_tenant, &format!("key = 'header', scope = '{scope}'")).1;
+            assert_eq!(described, format!(r#"keys=["header"] scope={scope} {by}"#));
+        }
+        let unnamed = identity(&with_tenant, "key = 'header'");
+        assert_eq!(unnamed, identity(&with_tenant, "key = 'header', scope = 'tenant'"));
     }
 
     #[test]

@@ -37,7 +37,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-pub use auth::{Auth, AuthMode, HeaderAuth};
+pub use auth::{Audience, Auth, AuthMode, HeaderAuth, JwksLocation, JwksLocationError, JwtAlgorithm, JwtAuth};
 pub use cache::Cache;
 pub use check::{Finding, Severity, check};
 pub use cors::Cors;

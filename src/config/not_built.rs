@@ -9,29 +9,17 @@ use super::error::ConfigError;
 /// A setting that needs a part not built in. Building the part deletes the line.
 struct NotBuilt {
     key: &'static str,
-    refused: Refused,
+    /// Values, as TOML, that need no such part.
+    harmless: &'static [&'static str],
     /// What would be right.
     instead: &'static str,
 }
 
-/// Which values, as TOML, need the missing part.
-enum Refused {
-    /// All but these; the key is unknown to the typed sections.
-    AllBut(&'static [&'static str]),
-    /// These; the typed section takes the others.
-    Only(&'static [&'static str]),
-}
-
-use Refused::{AllBut, Only};
-
 const NOT_BUILT: &[NotBuilt] = &[
-    NotBuilt { key: "auth.mode", refused: Only(&["\"jwt\""]), instead: "\"none\" and \"header\" are" },
-    NotBuilt { key: "auth.jwt", refused: AllBut(&[]), instead: "use mode = \"header\"" },
-    NotBuilt { key: "server.docs", refused: AllBut(&["\"off\""]), instead: "\"off\" is" },
-    NotBuilt { key: "secrets.token", refused: AllBut(&["[]"]), instead: "leave it out" },
-    NotBuilt { key: "secrets.encryption", refused: AllBut(&["[]"]), instead: "leave it out" },
-    NotBuilt { key: "routes.*.required_scopes", refused: AllBut(&["[]"]), instead: "leave it out" },
-    NotBuilt { key: "routes.*.idempotency.token", refused: AllBut(&["\"off\""]), instead: "\"off\" is" },
+    NotBuilt { key: "server.docs", harmless: &["\"off\""], instead: "\"off\" is" },
+    NotBuilt { key: "secrets.token", harmless: &["[]"], instead: "leave it out" },
+    NotBuilt { key: "secrets.encryption", harmless: &["[]"], instead: "leave it out" },
+    NotBuilt { key: "routes.*.idempotency.token", harmless: &["\"off\""], instead: "\"off\" is" },
 ];
 
 /// Refuses what needs a missing part, and takes the harmless spellings ("off", empty) out of the tree.
@@ -47,17 +35,10 @@ impl NotBuilt {
         let Some(value) = slot.value() else {
             return Ok(());
         };
-        let among = |texts: &[&str]| texts.iter().any(|text| text.parse().is_ok_and(|known: Value| known == *value));
-        let (refused, leave) = match self.refused {
-            AllBut(harmless) => (!among(harmless), false),
-            Only(refused) => (among(refused), true),
-        };
-        if refused {
+        if !self.harmless.iter().any(|text| text.parse().is_ok_and(|known: Value| known == *value)) {
             return Err(format!("{} is not built into this version; {}", brief(value), self.instead));
         }
-        if !leave {
-            slot.remove();
-        }
+        slot.remove();
         Ok(())
     }
 }
@@ -86,12 +67,9 @@ mod tests {
     fn every_setting_of_a_missing_part_is_an_error_that_names_it() {
         let route = "[[routes]]\nname = \"pay\"\n";
         let table = [
-            ("auth.mode", "auth = { mode = \"jwt\" }".to_owned()),
-            ("auth.jwt", "auth.jwt.issuer = \"x\"".to_owned()),
             ("server.docs", "server.docs = \"public\"".to_owned()),
             ("secrets.token", "secrets.token = [\"env:X\"]".to_owned()),
             ("secrets.encryption", "secrets.encryption = [\"env:X\"]".to_owned()),
-            ("routes.pay.required_scopes", format!("{route}required_scopes = [\"a\"]")),
             ("routes.pay.idempotency.token", format!("{route}idempotency = {{ token = \"required\" }}")),
         ];
         assert_eq!(table.len(), NOT_BUILT.len(), "every line of the list is tried");

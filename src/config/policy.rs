@@ -25,7 +25,7 @@ pub struct Policy {
     /// What kind of operation the keys belong to. Default the route's name. Routes may share one.
     #[serde(default)]
     pub namespace: Option<Name>,
-    /// Whose the keys are. Default: tenant where a tenant header is configured, else subject, and global
+    /// Whose the keys are. Default: tenant where a tenant header or claim is configured, else subject, and global
     /// without authentication.
     #[serde(default)]
     pub scope: Option<ScopeKind>,

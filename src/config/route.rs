@@ -21,6 +21,9 @@ pub struct Route {
     pub pattern: Pattern,
     /// The upstream's name.
     pub upstream: Name,
+    /// What its callers must have been granted, all of it; only with `auth.mode = "jwt"`. Default nothing.
+    #[serde(default)]
+    pub required_scopes: Vec<String>,
     /// What makes its requests safe to send twice. Default none: they pass through.
     #[serde(default)]
     pub idempotency: Option<Policy>,

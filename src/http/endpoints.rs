@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::gateway::Gateway;
 use super::reply::{Caller, IDENTITY_CHANGED};
+use super::sender;
 use crate::auth::ScopeKind;
 use crate::clock::Timestamp;
 use crate::engine::Reason;
@@ -63,6 +64,8 @@ pub(super) async fn readyz(State(endpoints): State<Endpoints>) -> Response<Body>
         Some("draining\n")
     } else if !endpoints.gateway.0.engine.is_alive() {
         Some("lease is not held\n")
+    } else if !endpoints.gateway.0.authenticator.is_ready() {
+        Some("keys of access tokens are not known yet\n")
     } else if !(endpoints.store_is_writable)().await {
         Some("store does not take writes\n")
     } else {
@@ -152,19 +155,17 @@ impl Endpoints {
         namespace: &str,
     ) -> Result<RequestState, Problem> {
         let inner = &self.gateway.0;
-        let principal = inner.authenticator.authenticate(caller.peer.addr.ip(), headers);
-        let principal =
-            principal.map_err(|error| Problem::new(Situation::Unauthenticated).because(error.to_string()))?;
+        let principal = inner.asking(&caller.peer, headers).await?;
         if self.status == StatusAccess::Authenticated && !principal.is_known() {
             let because =
                 "Only callers with an identity may ask, and none are told apart here (server.status_endpoint).";
             return Err(Problem::new(Situation::Unauthenticated).because(because));
         }
         let unknown = || Problem::new(Situation::KeyUnknown);
-        let (namespace, kind) = inner.namespace(namespace)?.ok_or_else(unknown)?;
+        let Asked { namespace, kind, required_scopes } = inner.namespace(namespace)?.ok_or_else(unknown)?;
+        sender::grants(&principal, &required_scopes)?;
         let key = Key::from_business(key).map_err(|_| unknown())?;
-        let scope =
-            principal.scope(kind).map_err(|error| Problem::new(Situation::Forbidden).because(error.to_string()))?;
+        let scope = principal.scope(kind).map_err(sender::problem)?;
         let identity = Identity { namespace, scope, key };
         match inner.engine.entry(identity.id()).await {
             Ok(entry) => {
@@ -179,10 +180,19 @@ impl Endpoints {
     }
 }
 
+/// A namespace that is asked about.
+struct Asked {
+    namespace: Namespace,
+    /// Whose its keys are.
+    kind: ScopeKind,
+    /// What its routes require together: whoever lacks some of it may not have sent the request.
+    required_scopes: Vec<Box<str>>,
+}
+
 impl super::gateway::Inner {
-    /// The namespace of this name and whose its keys are, if a route has it. Where nobody can tell by a key what was
-    /// executed, nobody is told that nothing was.
-    fn namespace(&self, name: &str) -> Result<Option<(Namespace, ScopeKind)>, Problem> {
+    /// The namespace of this name, if a route has it. Where nobody can tell by a key what was executed, nobody is told
+    /// that nothing was.
+    fn namespace(&self, name: &str) -> Result<Option<Asked>, Problem> {
         let untold = |because| Err(Problem::new(Situation::Unavailable).because(because));
         if Namespace::new(name).is_ok_and(|name| {
             let observed = name.observed();
@@ -190,13 +200,16 @@ impl super::gateway::Inner {
         }) {
             return untold("The route only observes: it keeps no answers, and does not know what was executed.");
         }
-        let mut guards = self.guards.iter().filter(|guard| guard.policy.namespace.as_str() == name).peekable();
-        let Some(guard) = guards.peek() else { return Ok(None) };
-        let found = (guard.policy.namespace.clone(), guard.scope);
-        if !guards.all(|guard| guard.identity.holds()) {
+        let guards = || self.guards.iter().filter(|guard| guard.policy.namespace.as_str() == name);
+        let Some(guard) = guards().next() else { return Ok(None) };
+        if !guards().all(|guard| guard.identity.holds()) {
             return untold(IDENTITY_CHANGED);
         }
-        Ok(Some(found))
+        Ok(Some(Asked {
+            namespace: guard.policy.namespace.clone(),
+            kind: guard.scope,
+            required_scopes: guards().flat_map(|guard| guard.required_scopes.iter().cloned()).collect(),
+        }))
     }
 }
 

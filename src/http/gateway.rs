@@ -1,7 +1,7 @@
 //! The HTTP door: every request that is not for one of our own endpoints.
 //!
-//! Order of what is checked: framing and path (before anything else sees the request), route, then on
-//! guarded routes credentials, the key's spelling, the body's bounds, the key, and only then the store.
+//! Order of what is checked: framing and path (before anything else sees the request), route, credentials and what
+//! they grant, then on guarded routes the key's spelling, the body's bounds, the key, and only then the store.
 
 use std::sync::Arc;
 
@@ -11,11 +11,12 @@ use http::request::Parts;
 use http::{Method, Request, Response};
 
 use super::body::BodyLimits;
+use super::guarded::Guarded;
 use super::peer::Peer;
 use super::reply::Caller;
 use super::route::{Guard, Mode, Route};
 use super::{forwarded, framing};
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, Principal};
 use crate::engine::Engine;
 use crate::problem::{Problem, Situation};
 use crate::routing::{self, Match, NotFound, Router};
@@ -66,14 +67,20 @@ impl Gateway {
             Err(NotFound::NoRoute) => return caller.refuse(Problem::new(Situation::NoRoute)),
             Err(NotFound::MethodNotAllowed { allow }) => return method_not_allowed(&caller, &allow),
         };
-        match &route.guard {
-            Some(guard) if is_guarded(&parts.method) => {
+        let guard = route.guard.as_ref().filter(|_| is_guarded(&parts.method));
+        self.0.authenticator.cleanse(caller.peer.addr.ip(), &mut parts.headers);
+        let sender = match self.0.sender(route, guard.map(|guard| &**guard), &parts, &caller.peer).await {
+            Ok(sender) => sender,
+            Err(problem) => return caller.refuse(problem),
+        };
+        match guard {
+            Some(guard) => {
+                let gateway = &self.0;
                 // Boxed: the guarded way is much larger than passing through, and rarer.
-                let guarded =
-                    super::guarded::Guarded { gateway: &self.0, route, guard, params: &params, caller: &caller };
+                let guarded = Guarded { gateway, route, guard, params: &params, caller: &caller, sender };
                 Box::pin(guarded.answer(parts, body)).await
             }
-            Some(_) | None => self.0.pass(route, Request::from_parts(parts, body), &caller).await,
+            None => self.0.pass(route, Request::from_parts(parts, body), sender.as_ref(), &caller).await,
         }
     }
 }
@@ -94,10 +101,16 @@ fn method_not_allowed(caller: &Caller, allow: &[Method]) -> Response<Body> {
 
 impl Inner {
     /// Forwards a request as it comes, and its answer as it comes.
-    pub(super) async fn pass(&self, route: &Route, request: Request<Body>, caller: &Caller) -> Response<Body> {
+    pub(super) async fn pass(
+        &self,
+        route: &Route,
+        request: Request<Body>,
+        sender: Option<&Principal>,
+        caller: &Caller,
+    ) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
         hop_by_hop::strip_streamed(&mut parts.headers);
-        self.prepare(&mut parts, &caller.peer);
+        self.prepare(&mut parts, sender, &caller.peer);
         match route.upstream.forward_streaming(Request::from_parts(parts, body)).await {
             Ok(answer) => {
                 let (mut parts, body) = answer.into_parts();
@@ -109,10 +122,11 @@ impl Inner {
         }
     }
 
-    /// Makes the head one that the upstream may believe.
-    pub(super) fn prepare(&self, parts: &mut Parts, peer: &Peer) {
+    /// Makes the head one that the upstream may believe. After stripping: a client's `Connection` must not take away
+    /// what we say of the sender.
+    pub(super) fn prepare(&self, parts: &mut Parts, sender: Option<&Principal>, peer: &Peer) {
         let trusted = self.authenticator.trusts(peer.addr.ip());
-        self.authenticator.cleanse(peer.addr.ip(), &mut parts.headers);
+        self.authenticator.identify(sender, &mut parts.headers);
         let trust = if trusted { forwarded::Trust::Proxy } else { forwarded::Trust::Nobody };
         forwarded::apply(parts, peer, trust);
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, header};
 
 use super::gateway::Inner;
 use super::outgoing::Outgoing;
 use super::reply::{Caller, IDENTITY_CHANGED, Reply};
 use super::route::{Guard, Keyless, Mode, Route};
-use super::{body, forwarded, keyed, preference, reply};
-use crate::auth::AuthError;
+use super::{body, forwarded, keyed, preference, reply, sender};
+use crate::auth::{AuthError, Principal};
 use crate::engine::{Arrival, Arrived, Reason, Verdict};
 use crate::entry::fingerprint::{self, Meaning};
 use crate::entry::source::{ResolvedKey, Sent};
@@ -30,6 +30,8 @@ pub(super) struct Guarded<'a> {
     pub(super) guard: &'a Arc<Guard>,
     pub(super) params: &'a [(&'a str, Cow<'a, str>)],
     pub(super) caller: &'a Caller,
+    /// Who sends it; `None` where nobody had to say, and nobody did.
+    pub(super) sender: Option<Principal>,
 }
 
 impl Guarded<'_> {
@@ -45,7 +47,7 @@ impl Guarded<'_> {
     }
 
     async fn admit(&self, parts: Parts, body: Body) -> Result<Response<Body>, Problem> {
-        let scope = self.scope(&parts.headers)?;
+        let scope = self.scope()?;
         let header = keyed::from_header(&parts.headers)?;
         let limits = self.gateway.body;
         let body = body::read(body, limits).await.map_err(|error| error.problem(limits))?;
@@ -72,11 +74,9 @@ impl Guarded<'_> {
         Ok(self.tell(&key.key, arrived, preferred))
     }
 
-    /// Authorisation comes first, on every arrival: who lost the right does not get the old answer.
-    fn scope(&self, headers: &HeaderMap) -> Result<Scope, Problem> {
-        let principal =
-            self.gateway.authenticator.authenticate(self.caller.peer.addr.ip(), headers).map_err(auth_problem)?;
-        principal.scope(self.guard.scope).map_err(auth_problem)
+    fn scope(&self) -> Result<Scope, Problem> {
+        let sender = self.sender.as_ref().ok_or(AuthError::NoSubject).map_err(sender::problem)?;
+        sender.scope(self.guard.scope).map_err(sender::problem)
     }
 
     fn sent<'s>(&'s self, parts: &'s Parts, header: Option<&'s Key>, body: &'s Bytes) -> Sent<'s> {
@@ -118,7 +118,7 @@ impl Guarded<'_> {
     + Send
     + 'static {
         hop_by_hop::strip(&mut parts.headers);
-        self.gateway.prepare(&mut parts, &self.caller.peer);
+        self.gateway.prepare(&mut parts, self.sender.as_ref(), &self.caller.peer);
         parts.extensions.clear();
         if self.guard.policy.events.read_response() {
             // Nobody reads in a compressed response here, and its events could say nothing of it.
@@ -152,7 +152,8 @@ impl Guarded<'_> {
 
     /// Forwards a request that has no key, and needs none.
     async fn pass(&self, parts: Parts, body: Bytes) -> Response<Body> {
-        self.gateway.pass(self.route, Request::from_parts(parts, Body::from(body)), self.caller).await
+        let request = Request::from_parts(parts, Body::from(body));
+        self.gateway.pass(self.route, request, self.sender.as_ref(), self.caller).await
     }
 
     /// Forwards the request as if there were no guard, and lets the engine follow what it would have done.
@@ -160,7 +161,8 @@ impl Guarded<'_> {
         let length = http_body::Body::size_hint(&body).exact();
         if length.is_none_or(|length| length > self.gateway.body.bytes as u64) {
             // Reading it in order to observe it would alter what happens to it.
-            return self.gateway.pass(self.route, Request::from_parts(parts, body), self.caller).await;
+            let request = Request::from_parts(parts, body);
+            return self.gateway.pass(self.route, request, self.sender.as_ref(), self.caller).await;
         }
         let body = match body::read(body, self.gateway.body).await {
             Ok(body) => body,
@@ -181,7 +183,7 @@ impl Guarded<'_> {
     }
 
     fn observed(&self, parts: &Parts, body: &Bytes) -> Option<Arrival> {
-        let scope = self.scope(&parts.headers).ok()?;
+        let scope = self.scope().ok()?;
         let header = keyed::from_header(&parts.headers).ok()?;
         let sent = self.sent(parts, header.as_ref(), body);
         let key = keyed::resolve(&self.guard.sources, &sent).ok()??;
@@ -196,12 +198,4 @@ impl Guarded<'_> {
         metrics::counter!("oncegate_requests_total", "route" => self.route.name.to_string(), "admission" => admission)
             .increment(1);
     }
-}
-
-fn auth_problem(error: AuthError) -> Problem {
-    let situation = match error {
-        AuthError::UntrustedPeer | AuthError::NoSubject => Situation::Unauthenticated,
-        AuthError::NoTenant | AuthError::Scope(_) => Situation::Forbidden,
-    };
-    Problem::new(situation).because(error.to_string())
 }

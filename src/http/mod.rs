@@ -19,6 +19,7 @@ pub mod preference;
 pub mod replay;
 pub(crate) mod reply;
 pub mod route;
+mod sender;
 mod tee;
 pub mod tls;
 pub mod workers;

@@ -21,6 +21,8 @@ pub struct Route {
     pub name: Box<str>,
     /// Where its requests go.
     pub upstream: Upstream,
+    /// What its callers must have been granted, all of it.
+    pub required_scopes: Arc<[Box<str>]>,
     /// What makes them safe to send twice; without it they pass through.
     pub guard: Option<Arc<Guard>>,
 }
@@ -36,6 +38,8 @@ pub struct Guard {
     pub keyless: Keyless,
     /// Whose the keys are.
     pub scope: ScopeKind,
+    /// The route's.
+    pub required_scopes: Arc<[Box<str>]>,
     /// What a retry is told while the first request runs, unless it prefers otherwise.
     pub concurrent: Concurrent,
     /// The longest that a retry may wait.

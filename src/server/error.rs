@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use crate::auth::jwt::KeyError;
 use crate::engine::ledger::StoreError;
 use crate::entry::fingerprint::SecretsError;
 use crate::http::tls::TlsError;
@@ -34,6 +35,9 @@ pub enum ServeError {
     /// The certificate can't be used.
     #[error("server.tls: {0}")]
     Tls(#[from] TlsError),
+    /// The keys of access tokens can't be used.
+    #[error("auth.jwt: {0}")]
+    Keys(#[from] KeyError),
     /// The system gives no threads.
     #[error("no thread can be started: {0}")]
     Threads(io::Error),

@@ -1,5 +1,6 @@
 //! The composition root: makes a running gateway of a configuration. The only place that names adapters.
 
+mod auth;
 mod brokers;
 mod error;
 mod forgotten;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Authenticator, HeaderAuthenticator};
+use crate::auth::Authenticator;
 use crate::clock;
 use crate::committer::{Committer, Writers};
 use crate::config::{Config, StatusEndpoint};
@@ -74,10 +75,11 @@ impl Server {
             Some(admin) => Some(bind(admin.get(), ListenerOptions::default()).await?.0),
             None => None,
         };
+        let mut housekeeping = Background::default();
+        let authenticator = auth::authenticator(config, &mut housekeeping).await?;
         let queues = Queues::open(config, &store).await?;
         let routes = routes::build(config, &queues.lanes)?;
         let subscriptions = Subscriptions::open(config, &store, &routes).await?;
-        let mut housekeeping = Background::default();
         forgotten::tell(config, &store, &mut housekeeping).await?;
         let committer = Committer::new(store.clone(), options::limits(config));
         let writers = Writers::start(&committer, options::writers(config)).map_err(ServeError::Threads)?;
@@ -91,7 +93,7 @@ impl Server {
 
         let draining = Arc::new(AtomicBool::new(false));
         let endpoints = Endpoints {
-            gateway: gateway(config, routes, &engine),
+            gateway: gateway(config, routes, authenticator, &engine),
             store_is_writable: probe::store(&store),
             draining: Arc::clone(&draining),
             status: status(config),
@@ -216,12 +218,12 @@ pub fn secrets(config: &Config) -> Result<Secrets, SecretsError> {
     Secrets::new(config.secrets.fingerprint.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect())
 }
 
-fn gateway(config: &Config, routes: Routes, engine: &Arc<Engine>) -> Gateway {
+fn gateway(config: &Config, routes: Routes, authenticator: Authenticator, engine: &Arc<Engine>) -> Gateway {
     Gateway::new(Inner {
         routes: routes.router,
         guards: routes.guards,
         engine: Arc::clone(engine),
-        authenticator: authenticator(config),
+        authenticator,
         body: body_limits(config),
         problems: problems(config).into(),
     })
@@ -250,17 +252,6 @@ async fn bind(address: SocketAddr, options: ListenerOptions) -> Result<(Listener
 async fn serve_operators(listener: Listener, endpoints: Endpoints, stop: CancellationToken) {
     let serving = listener.serve(app::admin(endpoints), Dealer::here(), CancellationToken::new());
     stop.run_until_cancelled(serving).await;
-}
-
-fn authenticator(config: &Config) -> Authenticator {
-    match (&config.auth.mode, &config.auth.header) {
-        (crate::config::AuthMode::Header, Some(header)) => Authenticator::Header(HeaderAuthenticator {
-            trusted: header.trusted.clone(),
-            subject: header.subject_header.get().clone(),
-            tenant: header.tenant_header.as_ref().map(|name| name.get().clone()),
-        }),
-        (crate::config::AuthMode::Header | crate::config::AuthMode::None, _) => Authenticator::Nobody,
-    }
 }
 
 fn body_limits(config: &Config) -> BodyLimits {

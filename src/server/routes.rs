@@ -53,7 +53,8 @@ pub(super) fn build(config: &Config, lanes: &Lanes) -> Result<Routes, ServeError
             guards.push(Arc::clone(guard));
         }
         let name = configured.name.as_str().into();
-        routes.push((configured.pattern.clone(), Arc::new(Route { name, upstream, guard })));
+        let required_scopes = scopes(configured);
+        routes.push((configured.pattern.clone(), Arc::new(Route { name, upstream, required_scopes, guard })));
     }
     let router = Router::new(routes).map_err(|conflict| ServeError::Routes(conflict.to_string()))?;
     Ok(Routes { router, guards, policies, identities })
@@ -61,6 +62,10 @@ pub(super) fn build(config: &Config, lanes: &Lanes) -> Result<Routes, ServeError
 
 fn unknown(upstream: &Name) -> ServeError {
     ServeError::Routes(format!("there is no upstream called {}", upstream.as_str()))
+}
+
+fn scopes(route: &ConfiguredRoute) -> Arc<[Box<str>]> {
+    route.required_scopes.iter().map(|scope| scope.as_str().into()).collect()
 }
 
 struct Building<'a> {
@@ -88,6 +93,7 @@ impl Building<'_> {
             sources: idempotency.key.clone(),
             keyless: if idempotency.required { Keyless::Refused } else { Keyless::Passed },
             scope: self.configured.scope(idempotency, &self.config.auth),
+            required_scopes: scopes(self.configured),
             concurrent: idempotency.concurrent,
             longest_wait: idempotency.wait.get(),
             mode: idempotency.mode,

@@ -11,6 +11,7 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     admin(config, findings);
     header(config, findings);
     scopes(config, findings);
+    required_scopes(config, findings);
     fingerprint(config, findings);
 }
 
@@ -31,12 +32,10 @@ fn admin(config: &Config, findings: &mut Vec<Finding>) {
 
 fn header(config: &Config, findings: &mut Vec<Finding>) {
     match (config.auth.mode, &config.auth.header) {
-        (AuthMode::None, None) => {}
-        (AuthMode::None, Some(_)) => {
-            findings.push(error(
-                "auth.header",
-                "without effect under mode = \"none\"; set mode = \"header\", or remove it",
-            ));
+        (AuthMode::None | AuthMode::Jwt, None) => {}
+        (AuthMode::None | AuthMode::Jwt, Some(_)) => {
+            findings
+                .push(error("auth.header", "without effect under another mode; set mode = \"header\", or remove it"));
         }
         (AuthMode::Header, None) => {
             findings.push(error("auth.header", "missing under mode = \"header\"; name the trusted proxies"))
@@ -60,15 +59,33 @@ fn header(config: &Config, findings: &mut Vec<Finding>) {
 }
 
 fn scopes(config: &Config, findings: &mut Vec<Finding>) {
-    let tenants = config.auth.header.as_ref().is_some_and(|header| header.tenant_header.is_some());
+    let tenants = config.auth.names_tenants();
     for (route, policy) in guarded(config) {
         let text = match (route.scope(policy, &config.auth), config.auth.mode) {
             (ScopeKind::Tenant, AuthMode::None) => "\"tenant\" needs auth.mode; without one it must be \"global\"",
             (ScopeKind::Subject, AuthMode::None) => "\"subject\" needs auth.mode; without one it must be \"global\"",
             (ScopeKind::Tenant, AuthMode::Header) if !tenants => "\"tenant\" needs auth.header.tenant_header",
-            (ScopeKind::Tenant | ScopeKind::Subject, AuthMode::Header) | (ScopeKind::Global, _) => continue,
+            (ScopeKind::Tenant, AuthMode::Jwt) if !tenants => "\"tenant\" needs auth.jwt.tenant_claim",
+            (ScopeKind::Tenant | ScopeKind::Subject, AuthMode::Header | AuthMode::Jwt) | (ScopeKind::Global, _) => {
+                continue;
+            }
         };
         findings.push(error(policy_key(route, "scope"), text));
+    }
+}
+
+/// What nobody checks would be no restriction.
+fn required_scopes(config: &Config, findings: &mut Vec<Finding>) {
+    for route in config.routes.iter().filter(|route| !route.required_scopes.is_empty()) {
+        let key = format!("routes.{}.required_scopes", route.name);
+        if config.auth.mode != AuthMode::Jwt {
+            findings.push(error(&*key, "only tokens grant scopes; set auth.mode = \"jwt\", or leave it empty"));
+        }
+        let plain = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
+        for scope in route.required_scopes.iter().filter(|scope| scope.is_empty() || !scope.bytes().all(plain)) {
+            let text = format!("{scope:?} is no scope (RFC 6749): visible ASCII without space, \" and \\");
+            findings.push(error(&*key, text));
+        }
     }
 }
 
@@ -129,6 +146,23 @@ mod tests {
         let trusted = |list: &str| Base::default().head(&format!("auth.mode = 'header'\nauth.header.trusted = {list}"));
         assert_error(&trusted("[]"), "auth.header.trusted", "empty");
         assert_error(&trusted("['10.0.0.0/8', '::/0']"), "auth.header.trusted", "::/0");
+    }
+
+    #[test]
+    fn required_scopes_are_scopes_and_something_grants_them() {
+        let key = "routes.pay.required_scopes";
+        assert_error(&Base::default().head(HEADER).route("required_scopes = ['pay']"), key, "auth.mode");
+        assert_sound(&Base::jwt("").route("required_scopes = ['pay:write']"));
+        assert_error(&Base::jwt("").route("required_scopes = ['pay write']"), key, "no scope");
+        assert_error(&Base::jwt("").route("required_scopes = ['']"), key, "no scope");
+    }
+
+    #[test]
+    fn a_tenants_scope_needs_a_tenant_claim() {
+        let key = "routes.pay.idempotency.scope";
+        let tenant = Base::jwt("").policy("key = 'header', scope = 'tenant'");
+        assert_error(&tenant, key, "tenant_claim");
+        assert_sound(&Base::jwt("tenant_claim = 'org'").policy("key = 'header', scope = 'tenant'"));
     }
 
     #[test]

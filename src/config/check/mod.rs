@@ -3,6 +3,7 @@
 mod access;
 mod addresses;
 mod events;
+mod jwt;
 mod keys;
 mod names;
 mod outcomes;
@@ -41,10 +42,11 @@ pub enum Severity {
 #[must_use]
 pub fn check(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let topics: [fn(&Config, &mut Vec<Finding>); 10] = [
+    let topics: [fn(&Config, &mut Vec<Finding>); 11] = [
         names::check,
         addresses::check,
         access::check,
+        jwt::check,
         paths::check,
         keys::check,
         timing::check,

@@ -36,6 +36,17 @@ impl Base {
         Self { secret: secret.to_owned(), ..Self::default() }
     }
 
+    /// Tokens count, by the rules of `[auth.jwt]` and `toml`.
+    pub(super) fn jwt(toml: &str) -> Self {
+        Self::jwt_by("algorithms = ['HS256']\nsecret = ['env:S']", toml)
+    }
+
+    /// The same with other keys.
+    pub(super) fn jwt_by(keys: &str, toml: &str) -> Self {
+        let rules = "issuer = 'https://issuer.test'\naudience = 'pay'";
+        Self::default().head(&format!("auth.mode = 'jwt'\n[auth.jwt]\n{rules}\n{keys}\n{toml}"))
+    }
+
     /// More keys of the top level.
     pub(super) fn head(mut self, toml: &str) -> Self {
         self.head.push_str(toml);
@@ -63,7 +74,7 @@ impl Base {
         self
     }
 
-    fn findings(&self) -> Vec<super::Finding> {
+    pub(super) fn findings(&self) -> Vec<super::Finding> {
         let Self { secrets, secret, head, policy, route, tail } = self;
         let text = format!(
             "store.url = 'sqlite://a.db'\n{secrets}\n{head}\n\

@@ -110,6 +110,13 @@ impl HttpUrl {
         format!("{scheme}://{}", self.0.authority().map_or("", |authority| authority.as_str()))
     }
 
+    /// Whether it never leaves this machine.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        let host = self.0.host().unwrap_or_default().trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
     /// The path and query.
     #[must_use]
     pub fn target(&self) -> &str {

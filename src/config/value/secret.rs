@@ -15,6 +15,8 @@ const SECRETS: &[(&str, Literal)] = &[
     ("marks.password", Literal::Refused),
     ("marks.sentinel_password", Literal::Refused),
     ("secrets.fingerprint.*", Literal::Refused),
+    ("auth.jwt.secret.*", Literal::Refused),
+    ("auth.jwt.public_key.*", Literal::Refused),
     ("queue.password", Literal::Refused),
     ("queue.redis.sentinel_password", Literal::Refused),
     ("queue.nats.nkey", Literal::Refused),
