@@ -27,6 +27,7 @@ use crate::marks::{self, MarksError, MarksOptions};
 use crate::outbox::lane::{DEFAULT_LANES, DEFAULT_QUEUE, Lanes, UnknownQueue};
 use crate::outbox::relay::{RelayOptions, Relayed, Relays, Wake, Wakes};
 use crate::outbox::store::Outbox;
+use crate::sealer::{Sealer, SealerError};
 use crate::storage::{self, Durability, Store, StoreOptions};
 
 /// A running engine inside a service. Dropped, it goes on; [`Self::close`] ends it.
@@ -52,6 +53,7 @@ pub struct Oncegate {
     engine: Arc<Engine>,
     store: Arc<Store>,
     problems: Box<str>,
+    sealer: Arc<Sealer>,
     lanes: Lanes,
     stop_housekeeping: CancellationToken,
     housekeeping: TaskTracker,
@@ -67,6 +69,7 @@ pub struct Setup {
     store: StoreOptions,
     marks: MarksOptions,
     secrets: Vec<Vec<u8>>,
+    encryption: Vec<Vec<u8>>,
     name: String,
     problems: Box<str>,
     durability: Durability,
@@ -98,6 +101,9 @@ pub enum SetupError {
     /// The fingerprint secrets are wrong.
     #[error(transparent)]
     Secrets(#[from] SecretsError),
+    /// The encryption secrets are wrong.
+    #[error(transparent)]
+    Sealer(#[from] SealerError),
     /// The store has another description of what makes two requests of this namespace the same one. By the
     /// new one every old key would be new, and every retry executed again. Put it back, or
     /// [`accept`](Oncegate::accept_identity) the change.
@@ -138,6 +144,7 @@ impl Oncegate {
             store: StoreOptions::new(store),
             marks: MarksOptions::default(),
             secrets: vec![secret.into()],
+            encryption: Vec::new(),
             name: format!("pid {}", std::process::id()),
             problems: "/problems/".into(),
             durability: Durability::Demanded,
@@ -166,7 +173,7 @@ impl Oncegate {
             return Err(SetupError::Identity { namespace: operation.namespace().clone(), recorded, described });
         }
         let (engine, lanes) = (Arc::clone(&self.engine), self.lanes.clone());
-        Ok(IdempotencyLayer::new(engine, operation, lanes, self.problems.clone())?)
+        Ok(IdempotencyLayer::new(engine, operation, lanes, self.problems.clone(), Arc::clone(&self.sealer))?)
     }
 
     /// Takes `operation`'s description of identity in place of the recorded one, and why: from now on, old
@@ -222,6 +229,14 @@ impl Setup {
     /// A fingerprint secret used before: entries made under it still compare.
     pub fn older_secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.secrets.push(secret.into());
+        self
+    }
+
+    /// Seals what is stored of bodies and headers (answers, what events need of requests, events themselves) under a
+    /// key that is made of `secret`, of at least 32 bytes; keys, names and ids stay in the clear. Called again, it adds
+    /// a secret that was used before, which opens what it has sealed. Default: nothing is sealed.
+    pub fn seal_under(mut self, secret: impl Into<Vec<u8>>) -> Self {
+        self.encryption.push(secret.into());
         self
     }
 
@@ -290,14 +305,17 @@ impl Setup {
     /// If anything can't be used. A mark store that is down is no reason.
     pub async fn open(self) -> Result<Oncegate, SetupError> {
         let secrets = Secrets::new(self.secrets)?;
-        let marks = marks::connect(&self.marks)?;
-        let store = Store::ready(&self.store, Duration::ZERO, self.durability).await?;
+        let sealer = Arc::new(Sealer::new(&self.encryption)?);
+        let marks = marks::connect(&MarksOptions { sealer: Arc::clone(&sealer), ..self.marks })?;
+        let options = StoreOptions { sealer: Arc::clone(&sealer), ..self.store };
+        let store = Store::ready(&options, Duration::ZERO, self.durability).await?;
+        store.tell_missing_keys().await?;
         let outbox: Arc<dyn Outbox> = store.clone();
         let (lanes, relayed) = open_queues(&outbox, self.queues, self.relayed).await?;
         let wakes = Wakes::default();
         let woken: Vec<Wake> = relayed.iter().map(|relayed| wakes.of(&relayed.queue)).collect();
         let committer = Committer::new(store.clone(), Limits::default());
-        let writers = Writers::start(&committer, self.store.writers).map_err(SetupError::Threads)?;
+        let writers = Writers::start(&committer, options.writers).map_err(SetupError::Threads)?;
         let parts = Parts {
             ledger: store.clone(),
             instances: store.clone(),
@@ -312,7 +330,7 @@ impl Setup {
         housekeeping.spawn(Housekeeping::new(Arc::clone(&engine)).run(stop_housekeeping.clone()));
         let problems = self.problems;
         let relays = (!relayed.is_empty()).then(|| Relays::start(&outbox, relayed, wakes));
-        Ok(Oncegate { engine, store, problems, lanes, stop_housekeeping, housekeeping, writers, relays })
+        Ok(Oncegate { engine, store, problems, sealer, lanes, stop_housekeeping, housekeeping, writers, relays })
     }
 }
 

@@ -17,6 +17,7 @@ pub mod outbox;
 pub mod problem;
 pub mod redis;
 pub mod routing;
+pub mod sealer;
 pub mod server;
 pub mod storage;
 pub mod telemetry;

@@ -18,7 +18,6 @@ struct NotBuilt {
 const NOT_BUILT: &[NotBuilt] = &[
     NotBuilt { key: "server.docs", harmless: &["\"off\""], instead: "\"off\" is" },
     NotBuilt { key: "secrets.token", harmless: &["[]"], instead: "leave it out" },
-    NotBuilt { key: "secrets.encryption", harmless: &["[]"], instead: "leave it out" },
     NotBuilt { key: "routes.*.idempotency.token", harmless: &["\"off\""], instead: "\"off\" is" },
 ];
 
@@ -69,7 +68,6 @@ mod tests {
         let table = [
             ("server.docs", "server.docs = \"public\"".to_owned()),
             ("secrets.token", "secrets.token = [\"env:X\"]".to_owned()),
-            ("secrets.encryption", "secrets.encryption = [\"env:X\"]".to_owned()),
             ("routes.pay.idempotency.token", format!("{route}idempotency = {{ token = \"required\" }}")),
         ];
         assert_eq!(table.len(), NOT_BUILT.len(), "every line of the list is tried");

@@ -12,4 +12,7 @@ pub struct Secrets {
     /// drop the old one when the last entry under it is gone. Default none, which `check` refuses: digests
     /// without a secret would tell card data to who reads the database.
     pub fingerprint: Vec<Secret>,
+    /// Keys that seal what is stored of bodies and headers: the first seals, all open. To rotate, put the new one
+    /// first and drop the old one when the last row under it is gone. Default none: nothing is sealed.
+    pub encryption: Vec<Secret>,
 }

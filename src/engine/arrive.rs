@@ -113,6 +113,8 @@ pub enum Reason {
     Lease,
     /// The stored fingerprint can't be compared here.
     Incomparable,
+    /// The stored answer is sealed under a key that is not here.
+    Sealed,
 }
 
 /// When to ask again about a request that is being executed: most take less than a second.

@@ -247,6 +247,8 @@ pub enum Claimed {
     Vanished,
     /// The identity has an entry that this version can't read, one of a newer version.
     Unreadable,
+    /// The identity has an entry whose answer is sealed under a key that is not here.
+    Sealed,
 }
 
 /// An entry in progress as its own instance finds it.
@@ -270,8 +272,12 @@ pub struct DueLookup {
     /// Its route by name.
     pub route: Box<str>,
     /// What the claim stored for settling.
-    pub context: Option<Bytes>,
+    pub context: Result<Option<Bytes>, Sealed>,
 }
+
+/// It is sealed under a key that is not here, or was changed since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealed;
 
 /// What one reaping did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

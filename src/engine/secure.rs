@@ -160,6 +160,7 @@ impl Engine {
                 (ledger::Claimed::NotAlive, _) => Some(Secured::Told(Verdict::Unavailable(Reason::Lease))),
                 (ledger::Claimed::Vanished, _) => None,
                 (ledger::Claimed::Unreadable, _) => Some(Secured::Told(Verdict::Unavailable(Reason::Incomparable))),
+                (ledger::Claimed::Sealed, _) => Some(Secured::Told(Verdict::Unavailable(Reason::Sealed))),
             };
             if let Some(secured) = secured {
                 return Ok(secured);

@@ -141,7 +141,9 @@ impl Engine {
         }
         let next_lookup = match policy.map(|policy| (policy, &policy.on_unknown)) {
             Some((policy, OnUnknown::Lookup(lookup))) => {
-                let (kind, seed) = context::decode(due.context.as_ref());
+                // Settled without it, it would announce nothing. It waits for the key.
+                let Ok(context) = &due.context else { return self.put_off(&due.entry).await };
+                let (kind, seed) = context::decode(context.as_ref());
                 let (entry, identity, seed) = (&due.entry, &due.identity, seed.as_ref());
                 let question = Question { entry, identity, kind, seed, policy, lookup };
                 return self.look_up(question, self.ownership.database_now_at_least()).await.map(drop);
@@ -152,6 +154,12 @@ impl Engine {
             None => Some(FOREIGN_ROUTE),
         };
         self.settle_to(&due.entry, To::Unknown { next_lookup, lookups: lookups_of(&due.entry) }).await.map(drop)
+    }
+
+    /// Others must not wait behind it.
+    async fn put_off(&self, entry: &Entry) -> Result<(), CommitError> {
+        let to = To::Unknown { next_lookup: Some(SEALED_CONTEXT), lookups: lookups_of(entry) };
+        self.settle_to(entry, to).await.map(drop)
     }
 
     /// Ends the time of an entry that was only observed. Its request was forwarded whatever the entry said, and so will
@@ -197,6 +205,9 @@ const SOONEST: Duration = Duration::from_secs(1);
 
 /// When an entry of a route that is not configured here is looked at again.
 const FOREIGN_ROUTE: Duration = Duration::from_secs(60);
+
+/// When an entry is looked at again whose context does not open here.
+const SEALED_CONTEXT: Duration = Duration::from_secs(60);
 
 /// How long an entry of a route that is not configured here, and only observed, is kept: as long as answers are by
 /// default.

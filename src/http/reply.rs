@@ -144,6 +144,7 @@ pub(crate) fn unavailable(reason: Reason) -> Problem {
             tracing::error!("a stored fingerprint was made under a secret or rule that is not configured here");
             ("It lacks the secret under which the first request was recorded.", 60)
         }
+        Reason::Sealed => ("It lacks the key under which the first answer was sealed.", 60),
     };
     Problem::new(Situation::Unavailable).because(because).retry_after(Duration::from_secs(seconds))
 }

@@ -275,6 +275,10 @@ fn told(verdict: &Verdict, outgoing: &Outgoing) -> Came {
         }
         Verdict::Mismatch => Came::Judged(DeliveryResult::Conflict, "its key stands for another message".to_owned()),
         Verdict::Unavailable(Reason::Incomparable) => incomparable(),
+        Verdict::Unavailable(Reason::Sealed) => {
+            let reason = "the answer on record is sealed under a key that is not configured here";
+            Came::NotNow(DeliveryResult::Deferred, reason.to_owned())
+        }
         Verdict::Unavailable(Reason::Store) => Came::Away("the store can't be reached".to_owned()),
         Verdict::Unavailable(Reason::Overload) => Came::Away("too many requests wait to be recorded".to_owned()),
         Verdict::Unavailable(Reason::Lease) => Came::Away("this process has just come back from a pause".to_owned()),

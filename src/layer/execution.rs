@@ -143,7 +143,7 @@ impl Execution {
         let tombstone = policy.tombstones.of(self.kind);
         let to = To::Completed { nonce, answer, retention: policy.retention, tombstone, events };
         let transition = Transition { id, nonce, from: FromState::Unfinished, to };
-        match apply_on(tx, &transition).await? {
+        match apply_on(tx, &self.shared.sealer, &transition).await? {
             Guarded::Done => Ok(Completed::new(response, self.ending)),
             Guarded::Fenced => Err(CompleteError::Fenced),
         }

@@ -8,6 +8,7 @@ use super::operation::Operation;
 use super::service::IdempotencyService;
 use crate::engine::{Engine, Policy};
 use crate::outbox::lane::{Lanes, UnknownQueue};
+use crate::sealer::Sealer;
 
 /// Makes the requests of one kind of operation safe to send twice: the first one reaches the inner service,
 /// every other one gets the first one's answer.
@@ -35,11 +36,13 @@ pub(super) struct Shared {
     pub(super) policy: Arc<Policy>,
     pub(super) lanes: Lanes,
     pub(super) problems: Box<str>,
+    /// The store's.
+    pub(super) sealer: Arc<Sealer>,
 }
 
 impl IdempotencyLayer {
     /// The layer of `operation` over an engine that runs. `lanes` are of the queues that its events go to;
-    /// `problems` is where the problem pages are, with a slash at its end.
+    /// `problems` is where the problem pages are, with a slash at its end; `sealer` is the store's.
     ///
     /// # Errors
     /// If an event goes to another queue.
@@ -48,10 +51,11 @@ impl IdempotencyLayer {
         operation: Operation,
         lanes: Lanes,
         problems: impl Into<Box<str>>,
+        sealer: Arc<Sealer>,
     ) -> Result<Self, UnknownQueue> {
         let policy = Arc::new(operation.policy(&lanes)?);
         let problems = problems.into();
-        Ok(Self { shared: Arc::new(Shared { engine, operation, policy, lanes, problems }) })
+        Ok(Self { shared: Arc::new(Shared { engine, operation, policy, lanes, problems, sealer }) })
     }
 }
 

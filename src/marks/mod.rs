@@ -20,6 +20,7 @@ use self::memory::MemoryMarks;
 use self::redis::RedisMarks;
 use crate::engine::marks::Marks;
 use crate::redis::ServersError;
+use crate::sealer::Sealer;
 
 /// Which mark store, and how it is used.
 #[derive(Clone)]
@@ -44,6 +45,8 @@ pub struct MarksOptions {
     pub circuit: CircuitOptions,
     /// How much memory `memory:` may take.
     pub memory_bytes: u64,
+    /// Seals the answers that marks in Redis carry. Default: nothing is sealed.
+    pub sealer: Arc<Sealer>,
 }
 
 /// What is wrong with the options. Says nothing of their secrets.
@@ -95,6 +98,7 @@ impl Default for MarksOptions {
             circuit: CircuitOptions::default(),
             // Some 100,000 requests in progress and as many small answers.
             memory_bytes: 128 << 20,
+            sealer: Arc::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::engine::ledger::StoreError;
 use crate::entry::fingerprint::SecretsError;
 use crate::http::tls::TlsError;
 use crate::marks::MarksError;
+use crate::sealer::SealerError;
 use crate::storage;
 use crate::upstream::InvalidUpstream;
 
@@ -26,6 +27,9 @@ pub enum ServeError {
     /// The fingerprint secrets are wrong.
     #[error("secrets.fingerprint: {0}")]
     Secrets(#[from] SecretsError),
+    /// The encryption secrets are wrong.
+    #[error("secrets.encryption: {0}")]
+    Sealer(#[from] SealerError),
     /// An upstream's settings are wrong.
     #[error("upstreams: {0}")]
     Upstream(#[from] InvalidUpstream),

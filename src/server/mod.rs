@@ -33,6 +33,7 @@ use crate::http::listener::{Listener, ListenerOptions};
 use crate::http::workers::{Dealer, Workers};
 use crate::http::{app, body::BodyLimits, cors};
 use crate::marks;
+use crate::sealer::{Sealer, SealerError};
 use crate::storage::{Durability, Store};
 use crate::telemetry;
 pub use error::ServeError;
@@ -81,6 +82,7 @@ impl Server {
         let routes = routes::build(config, &queues.lanes)?;
         let subscriptions = Subscriptions::open(config, &store, &routes).await?;
         forgotten::tell(config, &store, &mut housekeeping).await?;
+        store.tell_missing_keys().await?;
         let committer = Committer::new(store.clone(), options::limits(config));
         let writers = Writers::start(&committer, options::writers(config)).map_err(ServeError::Threads)?;
         let policies = routes.policies.clone().into_iter().chain(subscriptions.policies()).collect();
@@ -197,7 +199,7 @@ fn parts(
     Ok(Parts {
         ledger: store.clone(),
         instances: store.clone(),
-        marks: marks::connect(&options::marks(config)?)?,
+        marks: marks::connect(&options::marks(config, sealer(config)?)?)?,
         // A gateway that guards nothing makes no fingerprints, and so needs no secret of anybody's.
         secrets: match policies.is_empty() {
             true => Secrets::new(vec![rand::random::<[u8; 32]>().to_vec()])?,
@@ -209,13 +211,18 @@ fn parts(
     })
 }
 
-/// A gateway that guards nothing makes no fingerprints, and so needs no secret of anybody's.
 /// The fingerprint secrets, as they are configured.
 ///
 /// # Errors
 /// If they can't be used.
 pub fn secrets(config: &Config) -> Result<Secrets, SecretsError> {
     Secrets::new(config.secrets.fingerprint.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect())
+}
+
+/// Seals under the encryption secrets, as they are configured.
+fn sealer(config: &Config) -> Result<Arc<Sealer>, SealerError> {
+    let secrets: Vec<&str> = config.secrets.encryption.iter().map(|secret| secret.expose()).collect();
+    Sealer::new(&secrets).map(Arc::new)
 }
 
 fn gateway(config: &Config, routes: Routes, authenticator: Authenticator, engine: &Arc<Engine>) -> Gateway {
@@ -238,7 +245,7 @@ pub async fn open_store(config: &Config) -> Result<Arc<Store>, ServeError> {
         true => Durability::WeakAllowed,
         false => Durability::Demanded,
     };
-    Ok(Store::ready(&options::store(config), config.store.start_timeout.get(), durability).await?)
+    Ok(Store::ready(&options::store(config, sealer(config)?), config.store.start_timeout.get(), durability).await?)
 }
 
 async fn bind(address: SocketAddr, options: ListenerOptions) -> Result<(Listener, SocketAddr), ServeError> {

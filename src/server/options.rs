@@ -1,6 +1,7 @@
 //! The configuration in the words of the parts.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::ServeError;
 use crate::committer::Limits;
@@ -10,10 +11,11 @@ use crate::http::cors::CorsOptions;
 use crate::http::listener::ListenerOptions;
 use crate::http::tls::{TlsFiles, server_config};
 use crate::marks::MarksOptions;
+use crate::sealer::Sealer;
 use crate::storage::StoreOptions;
 use crate::upstream::{Trust, UpstreamOptions};
 
-pub(super) fn store(config: &Config) -> StoreOptions {
+pub(super) fn store(config: &Config, sealer: Arc<Sealer>) -> StoreOptions {
     let store = &config.store;
     StoreOptions {
         url: store.url.as_str().to_owned(),
@@ -23,6 +25,7 @@ pub(super) fn store(config: &Config) -> StoreOptions {
         acquire_timeout: store.acquire_timeout.get(),
         statement_timeout: store.statement_timeout.get(),
         lock_timeout: store.lock_timeout.get(),
+        sealer,
     }
 }
 
@@ -55,7 +58,7 @@ pub(super) fn cors(config: &Config) -> Option<CorsOptions> {
     })
 }
 
-pub(super) fn marks(config: &Config) -> Result<MarksOptions, ServeError> {
+pub(super) fn marks(config: &Config, sealer: Arc<Sealer>) -> Result<MarksOptions, ServeError> {
     let marks = &config.marks;
     let secret = |secret: &Option<crate::config::Secret>| secret.as_ref().map(|secret| secret.expose().to_owned());
     Ok(MarksOptions {
@@ -66,6 +69,7 @@ pub(super) fn marks(config: &Config) -> Result<MarksOptions, ServeError> {
         prefix: marks.prefix.clone(),
         time_limit: marks.timeout.get(),
         memory_bytes: bytes(marks.memory.get()),
+        sealer,
         ..MarksOptions::default()
     })
 }

@@ -9,6 +9,7 @@ use sqlx::{Arguments as _, AssertSqlSafe, MySqlConnection, PgConnection, Row as 
 use super::dialect::Dialect;
 use super::text::Text;
 use super::value::Value;
+use crate::sealer::Unopened;
 
 /// A connection that we opened.
 #[derive(Debug)]
@@ -192,6 +193,16 @@ impl Row {
 /// The error for a stored value that is not what it must be.
 pub(super) fn unreadable(column: usize, what: impl std::fmt::Display) -> sqlx::Error {
     sqlx::Error::ColumnDecode { index: column.to_string(), source: what.to_string().into() }
+}
+
+/// The error for a stored value that does not open.
+pub(super) fn unopened(error: Unopened) -> sqlx::Error {
+    sqlx::Error::Decode(Box::new(error))
+}
+
+/// Whether it is [`unopened`]'s.
+pub(super) fn is_unopened(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Decode(source) if source.is::<Unopened>())
 }
 
 impl From<PgRow> for Row {

@@ -1,5 +1,6 @@
 //! New rows of the outbox: what each door writes in its own transaction, in one place.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::bounds::{MAX_QUEUE_BYTES, MAX_TEXT_BYTES, bounded, check_size, size};
@@ -10,6 +11,7 @@ use super::value::{Column, Value};
 use crate::clock::Timestamp;
 use crate::entry::EntryId;
 use crate::outbox::event::{Envelope, EventId, MAX_EVENT_KEY_BYTES, NewEvent, OnFailure};
+use crate::sealer::{Place, Sealer, What};
 
 const COLUMNS: [Column; 18] = [
     Column::int("v_place"),
@@ -64,21 +66,26 @@ pub(super) struct NewRow<'a> {
     pub(super) guard: &'a [u8],
     pub(super) event: &'a NewEvent,
     attributes: Option<String>,
+    data: Cow<'a, [u8]>,
 }
 
 impl<'a> NewRow<'a> {
-    pub(super) fn new(entry: &'a EntryId, guard: &'a [u8], event: &'a NewEvent) -> sqlx::Result<Self> {
-        let attributes = &event.event.attributes;
+    pub(super) fn new(entry: &'a EntryId, guard: &'a [u8], event: &'a NewEvent, sealer: &Sealer) -> sqlx::Result<Self> {
+        let Envelope { id, attributes, data, .. } = &event.event;
         let attributes = match attributes.is_empty() {
             true => None,
-            false => Some(serde_json::to_string(attributes).map_err(|error| sqlx::Error::Encode(Box::new(error)))?),
+            false => {
+                let text = serde_json::to_string(attributes).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
+                Some(sealer.seal_text(Place::new(What::EventAttributes, &id.0), text))
+            }
         };
-        Ok(Self { entry, guard, event, attributes })
+        let data = sealer.seal(Place::new(What::EventData, &id.0), data);
+        Ok(Self { entry, guard, event, attributes, data })
     }
 
     fn values(&self, place: usize, now: Option<Timestamp>) -> sqlx::Result<[Value<'_>; 18]> {
         let NewEvent { event, lane, parked, on_failure } = self.event;
-        let Envelope { id, queue, topic, key, kind, source, route, content_type, traceparent, attributes: _, data } =
+        let Envelope { id, queue, topic, key, kind, source, route, content_type, traceparent, attributes: _, data: _ } =
             event;
         Ok([
             i64::try_from(place).unwrap_or(i64::MAX).into(),
@@ -101,7 +108,7 @@ impl<'a> NewRow<'a> {
             bounded("event's content type", content_type, MAX_TEXT_BYTES)?.into(),
             traceparent.as_deref().into(),
             self.attributes.as_deref().into(),
-            data.as_ref().into(),
+            (&*self.data).into(),
             now.map(|now| now.0).into(),
         ])
     }

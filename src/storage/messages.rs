@@ -1,5 +1,6 @@
 //! The embedded queue's table: the contract of [`crate::broker::embedded`].
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use super::Store;
 use super::bounds::{MAX_QUEUE_BYTES, MAX_TEXT_BYTES, bounded, check_size};
-use super::conn::{Conn, Row};
+use super::conn::{Conn, Row, unopened, unreadable};
 use super::dialect::MAX_ROWS;
 use super::error::classify;
 use super::text::Statement;
@@ -16,6 +17,7 @@ use super::value::{Column, Value};
 use crate::broker::embedded::{Message, Messages, Stored};
 use crate::clock::{Timestamp, millis};
 use crate::engine::ledger::StoreError;
+use crate::sealer::{Place, Sealer, What, row_of};
 
 const COLUMNS: [Column; 9] = [
     Column::int("v_place"),
@@ -92,7 +94,10 @@ impl Messages for Store {
                 Some(topic) => self.query(&TAIL_OF_TOPIC, &[queue.into(), topic.into(), after.into(), limit]).await?,
                 None => self.query(&TAIL, &[queue.into(), after.into(), limit]).await?,
             };
-            rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(|error| classify(&error))
+            rows.iter()
+                .map(|row| read(queue, row, &self.sealer))
+                .collect::<sqlx::Result<_>>()
+                .map_err(|error| classify(&error))
         })
     }
 
@@ -108,11 +113,12 @@ impl Messages for Store {
 }
 
 async fn append_in(transaction: &mut Transaction<'_>, queue: &str, messages: &[Message]) -> sqlx::Result<()> {
-    let (now, limit) = (transaction.now, transaction.statement_limit);
+    let (now, limit, sealer) = (transaction.now, transaction.statement_limit, transaction.sealer);
     let mut conn = transaction.conn();
     lock(&mut conn, bounded("queue's name", queue, MAX_QUEUE_BYTES)?).await?;
     for chunk in messages.chunks(MAX_ROWS) {
-        let rows = chunk.iter().enumerate().map(|(place, message)| row(place, queue, message, now));
+        let chunk: Vec<_> = chunk.iter().map(|message| NewRow::new(queue, message, sealer)).collect();
+        let rows = chunk.iter().enumerate().map(|(place, new)| new.values(place, queue, now));
         let rows = rows.collect::<sqlx::Result<Vec<_>>>()?;
         let values = conn.dialect().bind_rows(&rows);
         check_size(&values, limit)?;
@@ -131,33 +137,63 @@ async fn lock(conn: &mut Conn<'_>, queue: &str) -> sqlx::Result<()> {
     Ok(())
 }
 
-fn row<'a>(place: usize, queue: &'a str, message: &'a Message, now: Timestamp) -> sqlx::Result<[Value<'a>; 9]> {
-    Ok([
-        i64::try_from(place).unwrap_or(i64::MAX).into(),
-        queue.into(),
-        bounded("id", &message.id, MAX_TEXT_BYTES)?.into(),
-        bounded("topic", &message.topic, MAX_TEXT_BYTES)?.into(),
-        bounded("key", &message.key, MAX_TEXT_BYTES)?.into(),
-        bounded("content type", &message.content_type, MAX_TEXT_BYTES)?.into(),
-        (&*message.attributes).into(),
-        message.data.as_ref().into(),
-        now.0.into(),
-    ])
+/// A message to append.
+struct NewRow<'a> {
+    message: &'a Message,
+    attributes: Cow<'a, str>,
+    data: Cow<'a, [u8]>,
 }
 
-fn read(row: &Row) -> sqlx::Result<Stored> {
+impl<'a> NewRow<'a> {
+    fn new(queue: &str, message: &'a Message, sealer: &Sealer) -> Self {
+        if !sealer.seals() {
+            let data = sealer.seal(Place::new(What::MessageData, &[]), &message.data);
+            return Self { message, attributes: Cow::Borrowed(&message.attributes), data };
+        }
+        let row = row_of(queue, &message.id);
+        let attributes = sealer.seal_text(Place::new(What::MessageAttributes, &row), (*message.attributes).to_owned());
+        let data = sealer.seal(Place::new(What::MessageData, &row), &message.data);
+        Self { message, attributes: Cow::Owned(attributes), data }
+    }
+
+    fn values(&self, place: usize, queue: &'a str, now: Timestamp) -> sqlx::Result<[Value<'_>; 9]> {
+        let message = self.message;
+        Ok([
+            i64::try_from(place).unwrap_or(i64::MAX).into(),
+            queue.into(),
+            bounded("id", &message.id, MAX_TEXT_BYTES)?.into(),
+            bounded("topic", &message.topic, MAX_TEXT_BYTES)?.into(),
+            bounded("key", &message.key, MAX_TEXT_BYTES)?.into(),
+            bounded("content type", &message.content_type, MAX_TEXT_BYTES)?.into(),
+            (&*self.attributes).into(),
+            (&*self.data).into(),
+            now.0.into(),
+        ])
+    }
+}
+
+/// The attributes and the data of the message `id` of `queue`.
+pub(super) fn said(
+    queue: &str,
+    id: &str,
+    attributes: Vec<u8>,
+    data: Vec<u8>,
+    sealer: &Sealer,
+) -> sqlx::Result<(Bytes, Bytes)> {
+    let row = row_of(queue, id);
+    let attributes = sealer.open_text(Place::new(What::MessageAttributes, &row), attributes).map_err(unopened)?;
+    Ok((attributes, sealer.open(Place::new(What::MessageData, &row), data).map_err(unopened)?))
+}
+
+fn read(queue: &str, row: &Row, sealer: &Sealer) -> sqlx::Result<Stored> {
     let text = |column| row.text(column).map(Box::<str>::from);
+    let id = text(2)?;
+    let (attributes, data) = said(queue, &id, row.bytes(6)?, row.bytes(7)?, sealer)?;
+    let attributes = std::str::from_utf8(&attributes).map_err(|error| unreadable(6, error))?.into();
     Ok(Stored {
         position: row.int(0)?,
         created_at: Timestamp(row.int(1)?),
-        message: Message {
-            id: text(2)?,
-            topic: text(3)?,
-            key: text(4)?,
-            content_type: text(5)?,
-            attributes: text(6)?,
-            data: Bytes::from(row.bytes(7)?),
-        },
+        message: Message { id, topic: text(3)?, key: text(4)?, content_type: text(5)?, attributes, data },
     })
 }
 

@@ -24,6 +24,7 @@ mod options;
 mod outbox;
 mod pool;
 mod ready;
+mod sealed;
 mod text;
 mod transaction;
 mod value;
@@ -37,6 +38,7 @@ pub use ledger::apply_on;
 pub use options::{SQLITE_BUSY, StoreOptions};
 pub use transaction::TxConnection;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use conn::Row;
@@ -50,6 +52,7 @@ use transaction::{Transaction, within};
 use value::Value;
 
 use crate::engine::ledger::StoreError;
+use crate::sealer::Sealer;
 
 /// A database that keeps the ledger, the instances and the identities. Cheap to share behind an `Arc`.
 ///
@@ -65,6 +68,8 @@ pub struct Store {
     leases: Option<Pool>,
     readers: Pool,
     statement_timeout: Duration,
+    /// Seals what is stored of bodies and headers.
+    sealer: Arc<Sealer>,
     /// The instances' lock files, on SQLite.
     locks: Option<LockFiles>,
 }
@@ -89,6 +94,7 @@ impl Store {
             leases: (connector.dialect() != Dialect::Sqlite).then(|| pool(Access::Write, 1)),
             readers: pool(Access::Read, options.readers),
             statement_timeout: options.statement_timeout,
+            sealer: Arc::clone(&options.sealer),
             locks: connector.file().map(LockFiles::beside),
             connector,
         })
@@ -121,7 +127,7 @@ impl Store {
     }
 
     async fn begin_batch(&self) -> Result<Transaction<'_>, StoreError> {
-        Transaction::begin(self.for_batches(), self.statement_timeout).await
+        self.begin_on(self.for_batches()).await
     }
 
     fn for_batches(&self) -> &Pool {
@@ -129,11 +135,15 @@ impl Store {
     }
 
     async fn begin_lease(&self) -> Result<Transaction<'_>, StoreError> {
-        Transaction::begin(self.leases.as_ref().unwrap_or(&self.writers), self.statement_timeout).await
+        self.begin_on(self.leases.as_ref().unwrap_or(&self.writers)).await
     }
 
     async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
-        Transaction::begin(&self.writers, self.statement_timeout).await
+        self.begin_on(&self.writers).await
+    }
+
+    async fn begin_on<'s>(&'s self, pool: &'s Pool) -> Result<Transaction<'s>, StoreError> {
+        Transaction::begin(pool, &self.sealer, self.statement_timeout).await
     }
 
     /// Asks one question, of the primary. A connection that died while it lay idle is replaced and the

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::ConnectOptions as _;
@@ -14,6 +15,7 @@ use super::conn::Connection;
 use super::dialect::Dialect;
 use super::error::Error;
 use super::nodelay;
+use crate::sealer::Sealer;
 
 /// How to open a store.
 #[derive(Clone)]
@@ -35,6 +37,8 @@ pub struct StoreOptions {
     /// How long a write may wait for a row that somebody's own transaction has locked. MySQL counts whole
     /// seconds; on SQLite it is the wait for the whole database, see [`SQLITE_BUSY`].
     pub lock_timeout: Duration,
+    /// Seals what is stored of bodies and headers. Default: nothing is sealed.
+    pub sealer: Arc<Sealer>,
 }
 
 /// How long SQLite waits for another process' transaction at least: there is one write lock, other gateways
@@ -53,6 +57,7 @@ impl StoreOptions {
             acquire_timeout: Duration::from_secs(2),
             statement_timeout: Duration::from_secs(5),
             lock_timeout: Duration::from_millis(250),
+            sealer: Arc::default(),
         }
     }
 }

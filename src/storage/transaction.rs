@@ -7,6 +7,7 @@ use super::error::{classify, classify_commit};
 use super::pool::{Lease, Pool};
 use crate::clock::Timestamp;
 use crate::engine::ledger::StoreError;
+use crate::sealer::Sealer;
 
 /// A connection that a Rust service has a transaction open on: one of sqlx's `PgConnection`,
 /// `MySqlConnection` and `SqliteConnection`. What we write through it commits or rolls back with the rest
@@ -69,6 +70,8 @@ pub(super) struct Transaction<'p> {
     pub(super) now: Timestamp,
     /// The largest statement in bytes that the server takes.
     pub(super) statement_limit: usize,
+    /// Seals what it writes, and opens what it reads.
+    pub(super) sealer: &'p Sealer,
     /// How long each step may take.
     timeout: Duration,
 }
@@ -76,11 +79,11 @@ pub(super) struct Transaction<'p> {
 impl<'p> Transaction<'p> {
     /// Opens one. A connection that died while it lay idle is noticed here, before anything depends on it,
     /// and another one is tried.
-    pub(super) async fn begin(pool: &'p Pool, timeout: Duration) -> Result<Self, StoreError> {
+    pub(super) async fn begin(pool: &'p Pool, sealer: &'p Sealer, timeout: Duration) -> Result<Self, StoreError> {
         loop {
             let mut lease = pool.lend().await?;
             match within(timeout, start(&mut lease)).await {
-                Ok((now, statement_limit)) => return Ok(Self { lease, now, statement_limit, timeout }),
+                Ok((now, statement_limit)) => return Ok(Self { lease, now, statement_limit, sealer, timeout }),
                 Err(error) if lease.died_idle(&error) => {}
                 // What is locked here is no row but all of SQLite's file: nothing can be written now.
                 Err(error) => {

@@ -2,7 +2,8 @@
 
 use super::{Finding, error, guarded, policy_key, warning};
 use crate::auth::ScopeKind;
-use crate::config::{AuthMode, Config};
+use crate::config::{AuthMode, Config, Secret};
+use crate::sealer::Sealer;
 
 /// A key of SHA-256's own length; RFC 2104 discourages shorter ones.
 const SECRET_BYTES: usize = 32;
@@ -13,6 +14,7 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     scopes(config, findings);
     required_scopes(config, findings);
     fingerprint(config, findings);
+    encryption(config, findings);
 }
 
 fn admin(config: &Config, findings: &mut Vec<Finding>) {
@@ -106,6 +108,23 @@ fn fingerprint(config: &Config, findings: &mut Vec<Finding>) {
     }
 }
 
+fn encryption(config: &Config, findings: &mut Vec<Finding>) {
+    let key = "secrets.encryption";
+    let secrets = &config.secrets.encryption;
+    if let Err(wrong) = Sealer::new(&secrets.iter().map(Secret::expose).collect::<Vec<_>>()) {
+        findings.push(error(key, format!("{wrong}; make one with `openssl rand -base64 32`")));
+    }
+    let is_fingerprint =
+        |secret: &&Secret| config.secrets.fingerprint.iter().any(|other| other.expose() == secret.expose());
+    for secret in secrets.iter().filter(is_fingerprint) {
+        let text = format!(
+            "{} is a fingerprint secret too: each is rotated for its own reasons, so make one for each",
+            secret.reference()
+        );
+        findings.push(warning(key, text));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::config::check::testing::{Base, assert_error, assert_sound, assert_warning};
@@ -163,6 +182,17 @@ mod tests {
         let tenant = Base::jwt("").policy("key = 'header', scope = 'tenant'");
         assert_error(&tenant, key, "tenant_claim");
         assert_sound(&Base::jwt("tenant_claim = 'org'").policy("key = 'header', scope = 'tenant'"));
+    }
+
+    #[test]
+    fn encryption_has_secrets_of_its_own_that_are_long_enough_and_told_apart() {
+        let key = "secrets.encryption";
+        let base = |secrets: &str| Base::default().head(&format!("secrets.encryption = {secrets}"));
+        assert_sound(&base("[]"));
+        assert_warning(&base("['env:S']"), key, "env:S is a fingerprint secret");
+        assert_error(&base("['env:S', 'env:S']"), key, "encryption secret 2 has the same id");
+        let short = Base::with_secret("short").head("secrets.encryption = ['env:S']");
+        assert_error(&short, key, "encryption secret 1 is shorter than 32 bytes");
     }
 
     #[test]

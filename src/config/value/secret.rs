@@ -17,6 +17,7 @@ const SECRETS: &[(&str, Literal)] = &[
     ("secrets.fingerprint.*", Literal::Refused),
     ("auth.jwt.secret.*", Literal::Refused),
     ("auth.jwt.public_key.*", Literal::Refused),
+    ("secrets.encryption.*", Literal::Refused),
     ("queue.password", Literal::Refused),
     ("queue.redis.sentinel_password", Literal::Refused),
     ("queue.nats.nkey", Literal::Refused),

@@ -27,6 +27,8 @@
 mod link;
 mod script;
 
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,10 +42,11 @@ use super::breaker::Breaker;
 use super::encoding::{self, Unreadable};
 use super::{MarksError, MarksOptions};
 use crate::clock;
-use crate::engine::marks::{Mark, Marks, Reserved, Unavailable};
+use crate::engine::marks::{Mark, MarkState, Marks, Reserved, Unavailable};
 use crate::entry::{EntryId, Nonce};
 use crate::redis::Servers;
 use crate::redis::dial::Dialer;
+use crate::sealer::{Place, Sealer, What};
 
 /// Marks prolonged in one pipeline: few enough not to hold up the calls of requests behind them.
 const EXTEND_AT_ONCE: usize = 256;
@@ -56,6 +59,7 @@ pub struct RedisMarks {
     scripts: Scripts,
     /// First part of every key.
     prefix: String,
+    sealer: Arc<Sealer>,
 }
 
 impl RedisMarks {
@@ -77,6 +81,7 @@ impl RedisMarks {
             breaker: Breaker::new(options.circuit),
             scripts: Scripts::new(),
             prefix: options.prefix.clone(),
+            sealer: Arc::clone(&options.sealer),
         })
     }
 
@@ -85,11 +90,35 @@ impl RedisMarks {
         format!("{}:{{{}}}", self.prefix, id.to_hex())
     }
 
+    /// `mark` with its answer sealed like the entry's row.
+    fn sealed<'m>(&self, id: EntryId, mark: &'m Mark) -> Cow<'m, Mark> {
+        match &mark.state {
+            MarkState::Completed { expires, response: Some(response) } if self.sealer.seals() => {
+                let response = self.sealer.seal_bytes(Place::new(What::Response, &id.0), response.clone());
+                let state = MarkState::Completed { expires: *expires, response: Some(response) };
+                Cow::Owned(Mark { state, ..mark.clone() })
+            }
+            MarkState::Completed { .. } | MarkState::InProgress => Cow::Borrowed(mark),
+        }
+    }
+
+    /// Without its answer where that does not open: the ledger has it.
+    fn read_mark(&self, id: EntryId, reply: Reply) -> Result<Option<Mark>, Unavailable> {
+        let Some(mut mark) = read_mark(reply)? else { return Ok(None) };
+        if let MarkState::Completed { response, .. } = &mut mark.state {
+            *response = response.take().and_then(|response| {
+                let opened = self.sealer.open(Place::new(What::Response, &id.0), response);
+                opened.inspect_err(|error| tracing::debug!(entry = ?id, %error, "a mark's answer can't be read")).ok()
+            });
+        }
+        Ok(Some(mark))
+    }
+
     async fn put_if_free(&self, id: EntryId, mark: &Mark, ttl: Duration) -> Result<Reserved, Unavailable> {
         let value = encoding::encode(mark);
         let mut set = cmd("SET");
         set.arg(self.key(id)).arg(&value[..]).arg("NX").arg("GET").arg("PX").arg(at_least_a_milli(ttl));
-        Ok(match read_mark(self.breaker.call(self.link.exchange(&set)).await?)? {
+        Ok(match self.read_mark(id, self.breaker.call(self.link.exchange(&set)).await?)? {
             None => Reserved::Acquired,
             // The cluster client sent it twice.
             Some(present) if present == *mark => Reserved::Acquired,
@@ -100,11 +129,11 @@ impl RedisMarks {
     async fn read(&self, id: EntryId) -> Result<Option<Mark>, Unavailable> {
         let mut get = cmd("GET");
         get.arg(self.key(id));
-        read_mark(self.breaker.call(self.link.exchange(&get)).await?)
+        self.read_mark(id, self.breaker.call(self.link.exchange(&get)).await?)
     }
 
     async fn put_if_mine_or_free(&self, id: EntryId, mark: &Mark, ttl: Duration) -> Result<bool, Unavailable> {
-        let (value, ttl) = (encoding::encode(mark), at_least_a_milli(ttl).to_string());
+        let (value, ttl) = (encoding::encode(&self.sealed(id, mark)), at_least_a_milli(ttl).to_string());
         let args: [&[u8]; 3] = [&mark.nonce.0, &value, ttl.as_bytes()];
         read_flag(self.scripts.complete.call(&self.breaker, &self.link, &self.key(id), &args).await?)
     }

@@ -109,7 +109,7 @@ async fn deposit(
     if deliveries.len() > MAX_DEPOSIT {
         return Err(sqlx::Error::Encode(format!("more than {MAX_DEPOSIT} deliveries at once").into()));
     }
-    let (now, limit) = (transaction.now, transaction.statement_limit);
+    let (now, limit, sealer) = (transaction.now, transaction.statement_limit, transaction.sealer);
     let mut conn = transaction.conn();
     if let Some(cursor) = cursor
         && !cursors::advance(&mut conn, cursor).await?
@@ -117,7 +117,7 @@ async fn deposit(
         return Ok(Deposited::Overtaken);
     }
     // One that can't be delivered is parked by its turn, in its place among those of its key.
-    let rows = deliveries.iter().map(|delivery| NewRow::new(&delivery.entry, &[], &delivery.event));
+    let rows = deliveries.iter().map(|delivery| NewRow::new(&delivery.entry, &[], &delivery.event, sealer));
     let rows: Vec<_> = rows.collect::<sqlx::Result<_>>()?;
     let new = events::write(&mut conn, limit, now, &DEPOSIT, &rows).await?;
     if new < rows.len() as u64 {

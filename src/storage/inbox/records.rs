@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use crate::broker::cloud_events;
@@ -12,12 +11,14 @@ use crate::entry::{EntryId, Fingerprint};
 use crate::inbox::reconcile::{Fate, Place, Published, Range, Records};
 use crate::outbox::desk::State;
 use crate::outbox::event::{Attributes, Envelope, EventId, Outgoing};
+use crate::sealer::Sealer;
 use crate::storage::Store;
 use crate::storage::conn::{Row, unreadable};
 use crate::storage::dialect::MAX_ROWS;
 use crate::storage::error::classify;
 use crate::storage::ledger::stored;
-use crate::storage::outbox::read_state;
+use crate::storage::messages;
+use crate::storage::outbox::{attributes as of_event, data as data_of_event, read_state};
 use crate::storage::text::Statement;
 
 static NOW: Statement = Statement::new(|dialect, _| format!("SELECT {}", dialect.now()));
@@ -33,7 +34,7 @@ static EVENTS: Statement = Statement::new(|_, _| {
 static MESSAGES: Statement = Statement::new(|dialect, _| {
     let index = dialect.by_index("messages_by_topic");
     format!(
-        "SELECT m.position, m.id, m.attributes, m.data, m.content_type FROM messages AS m{index} \
+        "SELECT m.position, m.id, m.attributes, m.data, m.content_type, m.queue FROM messages AS m{index} \
          WHERE m.queue = ? AND m.topic = ? AND m.created_at >= ? AND m.created_at < ? AND m.position > ? ORDER BY m.position LIMIT ?"
     )
 });
@@ -83,12 +84,15 @@ impl Records for Store {
                 after.into(),
                 i64::from(limit).into(),
             ];
-            let (statement, read): (_, fn(&Row) -> sqlx::Result<Published>) = match place {
+            let (statement, read): (_, fn(&Row, &Sealer) -> sqlx::Result<Published>) = match place {
                 Place::Outbox => (&EVENTS, event),
                 Place::Queue => (&MESSAGES, message),
             };
             let rows = self.query(statement, &values).await?;
-            rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(|error| classify(&error))
+            rows.iter()
+                .map(|row| read(row, &self.sealer))
+                .collect::<sqlx::Result<_>>()
+                .map_err(|error| classify(&error))
         })
     }
 
@@ -138,11 +142,12 @@ impl Records for Store {
     }
 }
 
-fn event(row: &Row) -> sqlx::Result<Published> {
+fn event(row: &Row, sealer: &Sealer) -> sqlx::Result<Published> {
     let state = read_state(row, 1)?;
     let text = |column| row.text(column).map(Box::<str>::from);
+    let id = EventId(row.array(2)?);
     let event = Envelope {
-        id: EventId(row.array(2)?),
+        id,
         queue: "".into(),
         topic: "".into(),
         key: text(5)?,
@@ -151,8 +156,8 @@ fn event(row: &Row) -> sqlx::Result<Published> {
         route: "".into(),
         content_type: text(7)?,
         traceparent: None,
-        attributes: row.maybe_bytes(8)?.map_or_else(|| Ok(Attributes::new()), |stored| attributes(&stored))?,
-        data: Bytes::from(row.bytes(4)?),
+        attributes: of_event(id, row.maybe_bytes(8)?, sealer)?,
+        data: data_of_event(id, row.bytes(4)?, sealer)?,
     };
     let (position, time) = (row.int(0)?, Timestamp(row.int(9)?));
     // As it went out, but for the relay's epoch, which names nothing.
@@ -168,16 +173,18 @@ fn event(row: &Row) -> sqlx::Result<Published> {
     })
 }
 
-fn message(row: &Row) -> sqlx::Result<Published> {
-    let mut attributes = attributes(&row.bytes(2)?)?;
+fn message(row: &Row, sealer: &Sealer) -> sqlx::Result<Published> {
+    let (queue, id) = (row.text(5)?, row.text(1)?);
+    let (mut attributes, data) = messages::said(&queue, &id, row.bytes(2)?, row.bytes(3)?, sealer)
+        .and_then(|(text, data)| Ok((attributes(&text)?, data)))?;
     attributes.remove("id");
     Ok(Published {
         position: row.int(0)?,
         state: State::Sent,
-        id: row.text(1)?.into(),
+        id: id.into(),
         content_type: row.text(4)?.into(),
         attributes,
-        data: Bytes::from(row.bytes(3)?),
+        data,
     })
 }
 

@@ -12,6 +12,7 @@ use super::entry::stored;
 use super::rows;
 use crate::clock::Timestamp;
 use crate::engine::ledger::{Applied, Batch, StoreError};
+use crate::sealer::Sealer;
 use crate::storage::Store;
 use crate::storage::bounds::check_size;
 use crate::storage::conn::{Conn, Row};
@@ -54,9 +55,9 @@ pub(super) fn takes(dialect: Dialect, batch: &Batch) -> bool {
 /// was new.
 pub(super) async fn apply(store: &Store, batch: &Batch) -> Result<Option<Applied>, StoreError> {
     let refused = |error: sqlx::Error| classify_autocommit(&error);
-    let changes: Vec<_> = batch.transitions.iter().map(Change::new).collect();
-    let announced = emission::announced(&batch.transitions).map_err(refused)?;
-    let claims = NewClaim::sorted(&batch.claims);
+    let changes: Vec<_> = batch.transitions.iter().map(|transition| Change::new(transition, &store.sealer)).collect();
+    let announced = emission::announced(&batch.transitions, &store.sealer).map_err(refused)?;
+    let claims = NewClaim::sorted(&batch.claims, &store.sealer);
     let (statement, values) = bind(&changes, &announced, &claims).map_err(refused)?;
     let text = statement.text(Dialect::Postgres, 1);
     let mut is_unclear = false;
@@ -65,7 +66,9 @@ pub(super) async fn apply(store: &Store, batch: &Batch) -> Result<Option<Applied
         let mut lease = lent.map_err(|error| if is_unclear { unclear(error) } else { error })?;
         match within(store.statement_timeout, lease.conn().query(text, &values)).await {
             Ok(counts) => {
-                let told = within(store.statement_timeout, told(&mut lease.conn(), batch, &changes, &counts)).await;
+                let told =
+                    within(store.statement_timeout, told(&mut lease.conn(), &store.sealer, batch, &changes, &counts))
+                        .await;
                 // It is committed; applied again, it tells.
                 let applied = told.map_err(|error| StoreError::CommitUnknown(error.to_string()))?;
                 lease.give_back();
@@ -129,11 +132,17 @@ fn bind<'a>(
     Ok((statement, values))
 }
 
-async fn told(conn: &mut Conn<'_>, batch: &Batch, changes: &[Change], counts: &[Row]) -> sqlx::Result<Applied> {
+async fn told(
+    conn: &mut Conn<'_>,
+    sealer: &Sealer,
+    batch: &Batch,
+    changes: &[Change],
+    counts: &[Row],
+) -> sqlx::Result<Applied> {
     let counts = counts.first().ok_or(sqlx::Error::RowNotFound)?;
     let count = |column| counts.int(column).map(i64::unsigned_abs);
     let (changed, claimed, now) = (count(0)?, count(1)?, Timestamp(counts.int(2)?));
     let transitions = change::told(conn, changes, changed).await?;
-    let claims = claim::told(conn, &batch.claims, claimed).await?;
+    let claims = claim::told(conn, sealer, &batch.claims, claimed).await?;
     Ok(Applied { now, transitions, releases: Vec::new(), claims })
 }

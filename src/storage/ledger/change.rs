@@ -9,6 +9,7 @@ use super::rows::{self, Peek};
 use crate::clock::{Timestamp, millis};
 use crate::engine::ledger::{FromState, Guarded, To, Transition};
 use crate::entry::{Answer, EntryId, InstanceId, Nonce};
+use crate::sealer::{Place, Sealer, What};
 use crate::storage::bounds::check_size;
 use crate::storage::conn::Conn;
 use crate::storage::dialect::{Dialect, MAX_ROWS};
@@ -76,7 +77,7 @@ pub(super) struct Change {
 
 impl Change {
     /// What `transition` asks for.
-    pub(super) fn new(transition: &Transition) -> Self {
+    pub(super) fn new(transition: &Transition, sealer: &Sealer) -> Self {
         let from = match transition.from {
             FromState::InProgress => (stored::IN_PROGRESS, stored::IN_PROGRESS),
             FromState::Unknown => (stored::UNKNOWN, stored::UNKNOWN),
@@ -92,7 +93,10 @@ impl Change {
             }
             To::Completed { answer, retention, tombstone, .. } => {
                 let (status, response) = match answer {
-                    Answer::Response(response) => (response.status.as_u16(), Some(response.encode())),
+                    Answer::Response(response) => {
+                        let place = Place::new(What::Response, &transition.id.0);
+                        (response.status.as_u16(), Some(sealer.seal_bytes(place, response.encode())))
+                    }
                     Answer::StatusOnly(status) => (*status, None),
                 };
                 let due_in = Some(bounded_ms(*retention));
@@ -163,11 +167,12 @@ pub(super) fn values<'a>(dialect: Dialect, now: Option<Timestamp>, changes: &[&'
 /// has to be read.
 pub(super) async fn apply(
     conn: &mut Conn<'_>,
+    sealer: &Sealer,
     limit: usize,
     now: Timestamp,
     transitions: &[Transition],
 ) -> sqlx::Result<Vec<Guarded>> {
-    let changes: Vec<_> = transitions.iter().map(Change::new).collect();
+    let changes: Vec<_> = transitions.iter().map(|transition| Change::new(transition, sealer)).collect();
     let hit = write(conn, limit, now, &changes).await?;
     told(conn, &changes, hit).await
 }

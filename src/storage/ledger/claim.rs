@@ -1,5 +1,6 @@
 //! Claims: new rows in progress.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::rows;
@@ -7,8 +8,9 @@ use crate::clock::Timestamp;
 use crate::engine::ledger::{Claim, Claimed};
 use crate::entry::fingerprint::ENCODED_LEN;
 use crate::entry::{Entry, EntryId, Identity, InstanceId, MAX_KEY_BYTES, State};
+use crate::sealer::{Place, Sealer, What};
 use crate::storage::bounds::{bounded, check_size};
-use crate::storage::conn::Conn;
+use crate::storage::conn::{Conn, is_unopened};
 use crate::storage::dialect::{Dialect, MAX_ROWS};
 use crate::storage::text::Statement;
 use crate::storage::value::{Column, Value};
@@ -57,28 +59,40 @@ static ALIVE: Statement = Statement::new(|dialect, size| {
 /// nonce is that claim's. Where every row is new, nothing has to be read.
 pub(super) async fn apply(
     conn: &mut Conn<'_>,
+    sealer: &Sealer,
     limit: usize,
     now: Timestamp,
     claims: &[Claim],
 ) -> sqlx::Result<Vec<Claimed>> {
-    let new = write(conn, limit, now, claims).await?;
-    told(conn, claims, new).await
+    let new = write(conn, sealer, limit, now, claims).await?;
+    told(conn, sealer, claims, new).await
 }
 
 /// Tells what became of each of `claims`, of which `new` were written.
-pub(super) async fn told(conn: &mut Conn<'_>, claims: &[Claim], new: u64) -> sqlx::Result<Vec<Claimed>> {
+pub(super) async fn told(
+    conn: &mut Conn<'_>,
+    sealer: &Sealer,
+    claims: &[Claim],
+    new: u64,
+) -> sqlx::Result<Vec<Claimed>> {
     if new == claims.len() as u64 {
         return Ok(claims.iter().map(|_| Claimed::Won).collect());
     }
-    let mut found = rows::read(conn, claims.iter().map(|claim| claim.id)).await?;
+    let mut found = rows::read(conn, sealer, claims.iter().map(|claim| claim.id)).await?;
     let absent = claims.iter().filter(|claim| !found.contains_key(&claim.id));
     let alive = alive(conn, absent.map(|claim| claim.instance).collect()).await?;
     Ok(claims.iter().map(|claim| decide(claim, &mut found, &alive)).collect())
 }
 
-async fn write(conn: &mut Conn<'_>, limit: usize, now: Timestamp, claims: &[Claim]) -> sqlx::Result<u64> {
+async fn write(
+    conn: &mut Conn<'_>,
+    sealer: &Sealer,
+    limit: usize,
+    now: Timestamp,
+    claims: &[Claim],
+) -> sqlx::Result<u64> {
     let mut new = 0;
-    for chunk in NewClaim::sorted(claims).chunks(MAX_ROWS) {
+    for chunk in NewClaim::sorted(claims, sealer).chunks(MAX_ROWS) {
         let values = values(conn.dialect(), Some(now), chunk)?;
         check_size(&values, limit)?;
         new += conn.execute(CLAIM.text(conn.dialect(), chunk.len()), &values).await?;
@@ -91,15 +105,17 @@ pub(super) struct NewClaim<'a> {
     claim: &'a Claim,
     scope: String,
     fingerprint: [u8; ENCODED_LEN],
+    context: Option<Cow<'a, [u8]>>,
 }
 
 impl<'a> NewClaim<'a> {
     /// Those of `claims`, in the order of their ids.
-    pub(super) fn sorted(claims: &'a [Claim]) -> Vec<Self> {
+    pub(super) fn sorted(claims: &'a [Claim], sealer: &Sealer) -> Vec<Self> {
         let row = |claim: &'a Claim| Self {
             claim,
             scope: claim.identity.scope.to_string(),
             fingerprint: claim.fingerprint.encode(),
+            context: claim.context.as_ref().map(|context| sealer.seal(Place::new(What::Context, &claim.id.0), context)),
         };
         rows::sorted(claims, |claim| claim.id).into_iter().map(row).collect()
     }
@@ -116,7 +132,7 @@ impl<'a> NewClaim<'a> {
             (&claim.nonce.0).into(),
             (&claim.instance.0).into(),
             (&self.fingerprint).into(),
-            claim.context.as_deref().into(),
+            self.context.as_deref().into(),
             now.map(|now| now.0).into(),
         ])
     }
@@ -156,6 +172,10 @@ fn decide(claim: &Claim, found: &mut Found, alive: &HashSet<InstanceId>) -> Clai
             Claimed::Won
         }
         Some(Ok(entry)) => Claimed::Existing(Box::new(entry)),
+        Some(Err(error)) if is_unopened(&error) => {
+            tracing::error!(entry = ?claim.id, %error, "a stored answer can't be opened: its key is refused");
+            Claimed::Sealed
+        }
         Some(Err(error)) => {
             tracing::error!(entry = ?claim.id, %error, "an entry can't be read: its key is refused");
             Claimed::Unreadable

@@ -3,6 +3,7 @@
 use crate::clock::Timestamp;
 use crate::engine::ledger::{Guarded, To, Transition};
 use crate::outbox::event::NewEvent;
+use crate::sealer::Sealer;
 use crate::storage::conn::Conn;
 use crate::storage::events::{self, NewRow};
 use crate::storage::text::Statement;
@@ -19,13 +20,14 @@ static EMIT: Statement = Statement::new(|dialect, size| {
 /// or nothing of the transaction is.
 pub(super) async fn apply(
     conn: &mut Conn<'_>,
+    sealer: &Sealer,
     limit: usize,
     now: Timestamp,
     transitions: &[Transition],
     guarded: &[Guarded],
 ) -> sqlx::Result<()> {
     let done = transitions.iter().zip(guarded).filter(|(_, guarded)| **guarded == Guarded::Done);
-    let announced = announced(done.map(|(transition, _)| transition))?;
+    let announced = announced(done.map(|(transition, _)| transition), sealer)?;
     let new = events::write(conn, limit, now, &EMIT, &announced).await?;
     if new < announced.len() as u64 {
         events::demand(conn, announced.iter().map(|row| row.event.event.id)).await?;
@@ -34,13 +36,16 @@ pub(super) async fn apply(
 }
 
 /// What `transitions` announce, in their order.
-pub(super) fn announced<'a>(transitions: impl IntoIterator<Item = &'a Transition>) -> sqlx::Result<Vec<NewRow<'a>>> {
+pub(super) fn announced<'a>(
+    transitions: impl IntoIterator<Item = &'a Transition>,
+    sealer: &Sealer,
+) -> sqlx::Result<Vec<NewRow<'a>>> {
     let of = |transition: &'a Transition| {
         let (nonce, events): (_, &[NewEvent]) = match &transition.to {
             To::Completed { nonce, events, .. } => (nonce, events),
             To::InProgress { .. } | To::Unknown { .. } => (&transition.nonce, &[]),
         };
-        events.iter().map(move |event| NewRow::new(&transition.id, &nonce.0, event))
+        events.iter().map(move |event| NewRow::new(&transition.id, &nonce.0, event, sealer))
     };
     transitions.into_iter().flat_map(of).collect()
 }

@@ -24,6 +24,7 @@ use super::transaction::{Transaction, TxConnection, within};
 use crate::clock::Timestamp;
 use crate::engine::ledger::{Applied, Batch, DueLookup, Guarded, InProgress, Ledger, Reaped, StoreError, Transition};
 use crate::entry::{Entry, EntryId, InstanceId};
+use crate::sealer::{Place, Sealer, What};
 
 /// A row in any case, so that the time comes along.
 static READ: Statement = Statement::new(|dialect, _| {
@@ -61,7 +62,7 @@ impl Ledger for Store {
             let read = || {
                 let now = Timestamp(row.int(READ_NOW)?);
                 let is_absent = row.maybe_bytes(0)?.is_none();
-                sqlx::Result::Ok((if is_absent { None } else { Some(entry::read(row)?) }, now))
+                sqlx::Result::Ok((if is_absent { None } else { Some(entry::read(row, &self.sealer)?) }, now))
             };
             read().map_err(|error| classify(&error))
         })
@@ -69,7 +70,8 @@ impl Ledger for Store {
 
     fn keep_evidence(&self, id: EntryId, evidence: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            self.execute(&KEEP_EVIDENCE, &[evidence.as_ref().into(), (&id.0).into()]).await?;
+            let sealed = self.sealer.seal(Place::new(What::Evidence, &id.0), &evidence);
+            self.execute(&KEEP_EVIDENCE, &[(&*sealed).into(), (&id.0).into()]).await?;
             Ok(())
         })
     }
@@ -98,32 +100,36 @@ impl Ledger for Store {
 }
 
 async fn write(transaction: &mut Transaction<'_>, batch: &Batch) -> sqlx::Result<Applied> {
-    let (now, limit) = (transaction.now, transaction.statement_limit);
+    let (now, limit, sealer) = (transaction.now, transaction.statement_limit, transaction.sealer);
     let mut conn = transaction.conn();
-    let transitions = change::apply(&mut conn, limit, now, &batch.transitions).await?;
-    emission::apply(&mut conn, limit, now, &batch.transitions, &transitions).await?;
+    let transitions = change::apply(&mut conn, sealer, limit, now, &batch.transitions).await?;
+    emission::apply(&mut conn, sealer, limit, now, &batch.transitions, &transitions).await?;
     let releases = release::apply(&mut conn, now, &batch.releases).await?;
-    let claims = claim::apply(&mut conn, limit, now, &batch.claims).await?;
+    let claims = claim::apply(&mut conn, sealer, limit, now, &batch.claims).await?;
     Ok(Applied { now, transitions, releases, claims })
 }
 
 /// Applies `transition`, with its events, inside the transaction that the caller has open on `conn`: it commits or rolls back
-/// with the caller's own rows. Make it the last statement, since it holds the entry's row until the commit.
+/// with the caller's own rows. `sealer` is the store's own. Make it the last statement, since it holds the entry's row until the commit.
 ///
 /// # Errors
 /// If the database can't be asked. Nothing is committed or rolled back here either way; on PostgreSQL the
 /// caller's transaction can then only roll back.
-pub async fn apply_on(conn: &mut impl TxConnection, transition: &Transition) -> Result<Guarded, StoreError> {
+pub async fn apply_on(
+    conn: &mut impl TxConnection,
+    sealer: &Sealer,
+    transition: &Transition,
+) -> Result<Guarded, StoreError> {
     let mut conn = conn.as_conn();
-    let guarded = apply_one(&mut conn, transition).await.map_err(|error| classify(&error))?;
+    let guarded = apply_one(&mut conn, sealer, transition).await.map_err(|error| classify(&error))?;
     Ok(guarded)
 }
 
-async fn apply_one(conn: &mut Conn<'_>, transition: &Transition) -> sqlx::Result<Guarded> {
+async fn apply_one(conn: &mut Conn<'_>, sealer: &Sealer, transition: &Transition) -> sqlx::Result<Guarded> {
     let rows = conn.query(NOW.text(conn.dialect(), 1), &[]).await?;
     let now = Timestamp(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?);
     let transitions = std::slice::from_ref(transition);
-    let guarded = change::apply(conn, usize::MAX, now, transitions).await?;
-    emission::apply(conn, usize::MAX, now, transitions, &guarded).await?;
+    let guarded = change::apply(conn, sealer, usize::MAX, now, transitions).await?;
+    emission::apply(conn, sealer, usize::MAX, now, transitions, &guarded).await?;
     Ok(guarded.first().copied().unwrap_or(Guarded::Fenced))
 }

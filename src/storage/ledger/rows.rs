@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::entry;
 use crate::entry::{Entry, EntryId, Nonce};
+use crate::sealer::Sealer;
 use crate::storage::conn::{Conn, Row};
 use crate::storage::dialect::MAX_ROWS;
 use crate::storage::text::Statement;
@@ -41,10 +42,11 @@ pub(super) async fn peek(
 /// What there is of `ids`. One that can't be read is no reason to say nothing of the others.
 pub(super) async fn read(
     conn: &mut Conn<'_>,
+    sealer: &Sealer,
     ids: impl IntoIterator<Item = EntryId>,
 ) -> sqlx::Result<HashMap<EntryId, sqlx::Result<Entry>>> {
     let rows = among(conn, &READ, ids).await?;
-    rows.iter().map(|row| Ok((EntryId(row.array(0)?), entry::read(row)))).collect()
+    rows.iter().map(|row| Ok((EntryId(row.array(0)?), entry::read(row, sealer)))).collect()
 }
 
 async fn among(

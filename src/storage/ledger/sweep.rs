@@ -10,6 +10,7 @@ use super::release;
 use crate::clock::{Timestamp, millis};
 use crate::engine::ledger::{DueLookup, Guarded, InProgress, Reaped, Release, Released, StoreError};
 use crate::entry::{EntryId, InstanceId, Nonce};
+use crate::sealer::Sealer;
 use crate::storage::Store;
 use crate::storage::conn::{Row, unreadable};
 use crate::storage::error::classify;
@@ -47,12 +48,12 @@ static OVER: Statement = Statement::new(|_, _| {
 
 pub(super) async fn due_lookups(store: &Store, limit: u32) -> Result<Vec<DueLookup>, StoreError> {
     let rows = store.query(&DUE_LOOKUPS, &[i64::from(limit).into()]).await?;
-    Ok(rows.iter().filter_map(readable).collect())
+    Ok(rows.iter().filter_map(|row| readable(row, &store.sealer)).collect())
 }
 
 /// One row that can't be read must not keep the others from their lookups.
-fn readable(row: &Row) -> Option<DueLookup> {
-    entry::read_due(row)
+fn readable(row: &Row, sealer: &Sealer) -> Option<DueLookup> {
+    entry::read_due(row, sealer)
         .inspect_err(|error| tracing::error!(%error, "an Unknown entry can't be read and is not looked up"))
         .ok()
 }

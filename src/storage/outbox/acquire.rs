@@ -8,6 +8,7 @@ use super::record;
 use super::{rows, stored};
 use crate::clock::Timestamp;
 use crate::outbox::store::{Acquired, Lane};
+use crate::sealer::Sealer;
 use crate::storage::conn::Conn;
 use crate::storage::text::Statement;
 use crate::storage::value::Column;
@@ -44,6 +45,7 @@ static READ: Statement = Statement::new(|dialect, size| {
 /// Takes up `chosen`.
 pub(super) async fn take(
     conn: &mut Conn<'_>,
+    sealer: &Sealer,
     now: Timestamp,
     lanes: &HashMap<u32, Lane>,
     chosen: &[Candidate],
@@ -61,18 +63,19 @@ pub(super) async fn take(
         ]
     };
     rows::execute(conn, &TAKE, &chosen.iter().map(row).collect::<Vec<_>>(), &[]).await?;
-    read(conn, lanes, chosen.iter().map(|event| event.position)).await
+    read(conn, sealer, lanes, chosen.iter().map(|event| event.position)).await
 }
 
 /// Those among `positions` that are in hand under the epochs of `lanes`, in order.
 pub(super) async fn read(
     conn: &mut Conn<'_>,
+    sealer: &Sealer,
     lanes: &HashMap<u32, Lane>,
     positions: impl IntoIterator<Item = i64>,
 ) -> sqlx::Result<Vec<Acquired>> {
     let mut acquired = Vec::new();
     for row in rows::query(conn, &READ, &[], &rows::positions(positions)).await? {
-        let event = record::acquired(&row)?;
+        let event = record::acquired(&row, sealer)?;
         if lanes.get(&event.lane.number) == Some(&event.lane) {
             acquired.push(event);
         }

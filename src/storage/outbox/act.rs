@@ -78,7 +78,7 @@ static PUT_ON_RECORD: Statement = Statement::new(|dialect, size| {
 /// Locks the queues' lanes first and reads then: what is true stays true until the commit, so that of two who
 /// order the same, one changes and the other finds it changed.
 pub(super) async fn act(transaction: &mut Transaction<'_>, order: &Order) -> sqlx::Result<Acted> {
-    let now = transaction.now;
+    let (now, sealer) = (transaction.now, transaction.sealer);
     let mut conn = transaction.conn();
     let found = find(&mut conn, &order.to).await?;
     let queues: BTreeSet<&str> = found.iter().map(|(_, queue)| queue.as_str()).collect();
@@ -87,8 +87,8 @@ pub(super) async fn act(transaction: &mut Transaction<'_>, order: &Order) -> sql
     }
     let positions = rows::positions(found.iter().map(|(position, _)| *position));
     let mut acted = Acted::default();
-    let mut read: Vec<Listed> =
-        rows::query(&mut conn, &READ, &[], &positions).await?.iter().map(listed::read).collect::<sqlx::Result<_>>()?;
+    let found = rows::query(&mut conn, &READ, &[], &positions).await?;
+    let mut read: Vec<Listed> = found.iter().map(|row| listed::read(row, sealer)).collect::<sqlx::Result<_>>()?;
     read.sort_unstable_by_key(|event| event.position);
     read.dedup_by_key(|event| event.position);
     for event in read {

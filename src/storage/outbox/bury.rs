@@ -9,6 +9,7 @@ use crate::inbox::dead_letter::{self, Parked};
 use crate::outbox::event::{NewEvent, OnFailure};
 use crate::outbox::lane::{DEFAULT_LANES, lane_of};
 use crate::outbox::store::{DeadLetter, Parking};
+use crate::sealer::Sealer;
 use crate::storage::conn::{Conn, Row};
 use crate::storage::events::{self, NewRow};
 use crate::storage::text::Statement;
@@ -28,6 +29,7 @@ static BURY: Statement = Statement::new(|dialect, size| events::insert(dialect, 
 /// passed over: it was written when the same turn was applied before.
 pub(super) async fn copy(
     conn: &mut Conn<'_>,
+    sealer: &Sealer,
     limit: usize,
     now: Timestamp,
     parking: &Parking,
@@ -41,7 +43,7 @@ pub(super) async fn copy(
     let lanes = open_lanes(conn, &to.queue).await?;
     let mut copies: Vec<(EntryId, NewEvent)> = Vec::with_capacity(positions.len());
     for row in rows::query(conn, &READ, &[], &positions).await? {
-        match copy_of(&row, to, lanes) {
+        match copy_of(&row, to, lanes, sealer) {
             Ok(copy) if copies.iter().any(|(_, other)| other.event.id == copy.1.event.id) => {}
             Ok(copy) => copies.push(copy),
             // Nobody could publish it either; the original waits for a person in any case.
@@ -50,7 +52,7 @@ pub(super) async fn copy(
     }
     let mut rows = Vec::with_capacity(copies.len());
     for (entry, event) in &copies {
-        let row = NewRow::new(entry, &[], event)?;
+        let row = NewRow::new(entry, &[], event, sealer)?;
         // A copy says more than its original, which may have been just small enough.
         if events::is_storable(conn, limit, now, &row) {
             rows.push(row);
@@ -74,7 +76,7 @@ async fn open_lanes(conn: &mut Conn<'_>, queue: &str) -> sqlx::Result<NonZeroU32
     Ok(NonZeroU32::new(lanes).unwrap_or(NonZeroU32::MIN))
 }
 
-fn copy_of(row: &Row, to: &DeadLetter, lanes: NonZeroU32) -> sqlx::Result<(EntryId, NewEvent)> {
+fn copy_of(row: &Row, to: &DeadLetter, lanes: NonZeroU32, sealer: &Sealer) -> sqlx::Result<(EntryId, NewEvent)> {
     let text =
         |column| row.maybe_bytes(column).map(|bytes| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned());
     let (reason, result) = (text(record::REASON)?, text(record::COUNT)?);
@@ -84,7 +86,7 @@ fn copy_of(row: &Row, to: &DeadLetter, lanes: NonZeroU32) -> sqlx::Result<(Entry
         attempts: rows::count(row.int(record::ATTEMPTS)?),
         redrives: rows::count(row.int(record::COUNT + 2)?),
     };
-    let event = dead_letter::copy(record::envelope(row)?, &parked, to);
+    let event = dead_letter::copy(record::envelope(row, sealer)?, &parked, to);
     let lane = lane_of(&event.key, lanes);
     let entry = EntryId(row.array(record::COUNT + 1)?);
     Ok((entry, NewEvent { event, lane, parked: None, on_failure: OnFailure::Skip }))

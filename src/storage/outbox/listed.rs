@@ -8,7 +8,8 @@ use super::{record, rows, stored};
 use crate::clock::Timestamp;
 use crate::engine::ledger::StoreError;
 use crate::outbox::desk::{Filter, Listed, MAX_LISTED, Of, Shown, State, Taken};
-use crate::outbox::event::{EventId, OnFailure};
+use crate::outbox::event::{Attributes, EventId, OnFailure};
+use crate::sealer::{Place, Sealer, What};
 use crate::storage::Store;
 use crate::storage::conn::{Row, unreadable};
 use crate::storage::error::classify;
@@ -109,7 +110,7 @@ pub(super) async fn list(
             State::Ready | State::Retrying | State::Waiting | State::Early | State::Parked => &NEWEST,
         };
         for row in store.query(newest, &values).await? {
-            found.push(read(&row).map_err(|error| classify(&error))?);
+            found.push(read(&row, &store.sealer).map_err(|error| classify(&error))?);
         }
     }
     found.sort_unstable_by_key(|event| std::cmp::Reverse(event.position));
@@ -121,12 +122,16 @@ pub(super) async fn show(store: &Store, id: EventId) -> Result<Option<Shown>, St
     let found = store.query(&SHOW, &[(&id.0).into()]).await?;
     let Some(row) = found.first() else { return Ok(None) };
     let actions = store.query(&ACTIONS, &[(&id.0).into(), i64::from(MAX_LISTED).into()]).await?;
-    shown(row, &actions).map(Some).map_err(|error| classify(&error))
+    shown(row, &actions, &store.sealer).map(Some).map_err(|error| classify(&error))
 }
 
 /// Reads what is there, however little sense it makes: this is where people look for what is wrong.
-pub(super) fn read(row: &Row) -> sqlx::Result<Listed> {
+pub(super) fn read(row: &Row, sealer: &Sealer) -> sqlx::Result<Listed> {
     let text = |column| row.bytes(column).map(|bytes| String::from_utf8_lossy(&bytes).into());
+    let attributes = match row.array(1) {
+        Ok(id) => record::attributes(EventId(id), row.maybe_bytes(19)?, sealer).unwrap_or_default(),
+        Err(_) => Attributes::new(),
+    };
     let on_failure = if row.int(9)? == 1 { OnFailure::Hold } else { OnFailure::Skip };
     Ok(Listed {
         position: row.int(0)?,
@@ -148,23 +153,26 @@ pub(super) fn read(row: &Row) -> sqlx::Result<Listed> {
         kind: text(16)?,
         deferrals: rows::count(row.int(17)?),
         result: row.maybe_bytes(18)?.map(|result| String::from_utf8_lossy(&result).into()),
-        attributes: record::attributes(row.maybe_bytes(19)?).unwrap_or_default(),
+        attributes,
     })
 }
 
-fn shown(row: &Row, actions: &[Row]) -> sqlx::Result<Shown> {
+fn shown(row: &Row, actions: &[Row], sealer: &Sealer) -> sqlx::Result<Shown> {
     let text = |row: &Row, column| row.bytes(column).map(|bytes| Box::<str>::from(String::from_utf8_lossy(&bytes)));
     let taken = |row: &Row| {
         let (action, reason) = (text(row, 0)?, text(row, 2)?);
         Ok(Taken { action, state: read_state(row, 1)?, reason, at: Timestamp(row.int(3)?) })
     };
+    // As it is stored where it does not open, like all that makes no sense here.
+    let stored = Bytes::from(row.bytes(COUNT + 4)?);
+    let data = sealer.open(Place::new(What::EventData, &row.bytes(1)?), stored.clone()).unwrap_or(stored);
     Ok(Shown {
-        listed: read(row)?,
+        listed: read(row, sealer)?,
         entry: hex(&row.bytes(COUNT)?),
         source: text(row, COUNT + 1)?,
         content_type: text(row, COUNT + 2)?,
         traceparent: row.maybe_bytes(COUNT + 3)?.map(|trace| String::from_utf8_lossy(&trace).into()),
-        data: Bytes::from(row.bytes(COUNT + 4)?),
+        data,
         actions: actions.iter().map(taken).collect::<sqlx::Result<_>>()?,
     })
 }

@@ -23,6 +23,7 @@ mod turn;
 mod wake;
 
 pub(super) use listed::read_state;
+pub(super) use record::{attributes, data};
 
 use std::time::Duration;
 

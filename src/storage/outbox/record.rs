@@ -6,7 +6,8 @@ use super::rows;
 use crate::clock::Timestamp;
 use crate::outbox::event::{Attributes, Envelope, EventId, OnFailure, Outgoing};
 use crate::outbox::store::{Acquired, Lane};
-use crate::storage::conn::Row;
+use crate::sealer::{Place, Sealer, What};
+use crate::storage::conn::{Row, unopened};
 
 pub(super) const ATTEMPTS: usize = 3;
 const DEFERRALS: usize = 6;
@@ -25,7 +26,7 @@ pub(super) const COLUMNS: &str = "e.position, e.lane, e.epoch, e.attempts, e.dea
 
 /// An event in hand. One that can't be read, or that nobody can publish, says why: it is parked like any other
 /// that fails, and stops nobody but its key.
-pub(super) fn acquired(row: &Row) -> sqlx::Result<Acquired> {
+pub(super) fn acquired(row: &Row, sealer: &Sealer) -> sqlx::Result<Acquired> {
     let position = row.int(0)?;
     let lane = Lane { number: rows::count(row.int(1)?), epoch: row.maybe_int(2)?.unwrap_or(0) };
     let key = row.bytes(KEY)?;
@@ -33,7 +34,7 @@ pub(super) fn acquired(row: &Row) -> sqlx::Result<Acquired> {
     let (deaths, deferrals) = (rows::count(row.int(4)?), rows::count(row.int(DEFERRALS)?));
     let event = match row.maybe_bytes(REASON)? {
         Some(reason) => Err(String::from_utf8_lossy(&reason).into()),
-        None => envelope(row)
+        None => envelope(row, sealer)
             .and_then(|event| {
                 let time = Timestamp(row.int(FIRST_OF_EVENT + 10)?);
                 let tried = attempts > 1 || deferrals > 0 || deaths > 0;
@@ -55,11 +56,12 @@ pub(super) fn acquired(row: &Row) -> sqlx::Result<Acquired> {
 }
 
 /// What the event says.
-pub(super) fn envelope(row: &Row) -> sqlx::Result<Envelope> {
+pub(super) fn envelope(row: &Row, sealer: &Sealer) -> sqlx::Result<Envelope> {
     const AT: usize = FIRST_OF_EVENT;
     let text = |column| row.text(column).map(Box::<str>::from);
+    let id = EventId(row.array(AT)?);
     Ok(Envelope {
-        id: EventId(row.array(AT)?),
+        id,
         queue: text(AT + 1)?,
         route: text(AT + 2)?,
         topic: text(AT + 3)?,
@@ -67,16 +69,28 @@ pub(super) fn envelope(row: &Row) -> sqlx::Result<Envelope> {
         source: text(AT + 5)?,
         content_type: text(AT + 6)?,
         traceparent: row.maybe_text(AT + 7)?.map(Into::into),
-        attributes: attributes(row.maybe_bytes(AT + 8)?)?,
-        data: Bytes::from(row.bytes(AT + 9)?),
+        attributes: attributes(id, row.maybe_bytes(AT + 8)?, sealer)?,
+        data: data(id, row.bytes(AT + 9)?, sealer)?,
         key: text(KEY)?,
     })
 }
 
-/// Attributes as they are stored.
-pub(super) fn attributes(stored: Option<Vec<u8>>) -> sqlx::Result<Attributes> {
+/// The data of the event `id` as it is `stored`.
+pub(in crate::storage) fn data(id: EventId, stored: Vec<u8>, sealer: &Sealer) -> sqlx::Result<Bytes> {
+    sealer.open(Place::new(What::EventData, &id.0), stored).map_err(unopened)
+}
+
+/// Attributes of the event `id` as they are `stored`.
+pub(in crate::storage) fn attributes(
+    id: EventId,
+    stored: Option<Vec<u8>>,
+    sealer: &Sealer,
+) -> sqlx::Result<Attributes> {
     match stored {
-        Some(stored) => serde_json::from_slice(&stored).map_err(|error| sqlx::Error::Decode(Box::new(error))),
+        Some(stored) => {
+            let stored = sealer.open_text(Place::new(What::EventAttributes, &id.0), stored).map_err(unopened)?;
+            serde_json::from_slice(&stored).map_err(|error| sqlx::Error::Decode(Box::new(error)))
+        }
         None => Ok(Attributes::new()),
     }
 }

@@ -8,6 +8,7 @@ use super::{acquire, bury, conclude, fetch, free, lanes, line};
 use crate::clock::Timestamp;
 use crate::engine::ledger::Guarded;
 use crate::outbox::store::{Acquired, Conclusion, How, Lane, MAX_TURN, Reach, Turn, Turned, Want};
+use crate::sealer::Sealer;
 use crate::storage::conn::Conn;
 use crate::storage::transaction::Transaction;
 
@@ -16,7 +17,8 @@ use crate::storage::transaction::Transaction;
 const LINE_LOOK: i64 = 512;
 
 /// Where a turn takes events up.
-struct Ground {
+struct Ground<'s> {
+    sealer: &'s Sealer,
     now: Timestamp,
     /// Of the connection: see [`Reach::session`].
     session: u64,
@@ -33,6 +35,7 @@ struct Ground {
 pub(super) async fn take(transaction: &mut Transaction<'_>, turn: &Turn) -> sqlx::Result<Turned> {
     check_size(turn)?;
     let (now, limit, session) = (transaction.now, transaction.statement_limit, transaction.session());
+    let sealer = transaction.sealer;
     let mut conn = transaction.conn();
     let named = named(turn);
     let held = lanes::lock(&mut conn, &turn.queue, turn.relay, &named).await?;
@@ -43,15 +46,16 @@ pub(super) async fn take(transaction: &mut Transaction<'_>, turn: &Turn) -> sqlx
         .iter()
         .zip(&guarded)
         .filter(|(conclusion, guarded)| matches!(conclusion.how, How::Parked { .. }) && **guarded == Guarded::Done);
-    bury::copy(&mut conn, limit, now, &turn.parking, parked.map(|(conclusion, _)| conclusion.position)).await?;
+    let parked = parked.map(|(conclusion, _)| conclusion.position);
+    bury::copy(&mut conn, sealer, limit, now, &turn.parking, parked).await?;
     let done = concluding.iter().zip(&guarded).filter(|(_, guarded)| **guarded == Guarded::Done);
-    free::early(&mut conn, &turn.queue, now, done.map(|(conclusion, _)| *conclusion)).await?;
+    free::early(&mut conn, sealer, &turn.queue, now, done.map(|(conclusion, _)| *conclusion)).await?;
 
     let has_lines = held.iter().filter(|(_, has_lines)| *has_lines).map(|(lane, _)| lane.number).collect();
     let (moved, with_lines) = settle_lines(&mut conn, &concluding, has_lines).await?;
     let wants = turn.wants.iter().filter(|want| is_held(&want.lane)).map(|want| in_session(session, *want)).collect();
     let lanes = held.iter().map(|(lane, _)| (lane.number, *lane)).collect();
-    let ground = Ground { now, session, lanes, with_lines, wants, moved };
+    let ground = Ground { sealer, now, session, lanes, with_lines, wants, moved };
     let (acquired, more) = acquire(&mut conn, turn, &ground).await?;
 
     let mut guarded = guarded.into_iter();
@@ -108,9 +112,9 @@ async fn settle_lines(
 async fn acquire(
     conn: &mut Conn<'_>,
     turn: &Turn,
-    ground: &Ground,
+    ground: &Ground<'_>,
 ) -> sqlx::Result<(Vec<Acquired>, Vec<(Lane, Reach)>)> {
-    let Ground { now, lanes, wants, .. } = ground;
+    let Ground { sealer, now, lanes, wants, .. } = ground;
     let lost = match &turn.again {
         Some(in_hand) => acquired_before(conn, turn, wants, in_hand).await?,
         None => Vec::new(),
@@ -121,10 +125,10 @@ async fn acquire(
     if lost.is_empty() {
         let reach = |reach: Reach| Reach { session: ground.session, ..reach };
         let more = choice.more.iter().filter_map(|(number, more)| Some((*lanes.get(number)?, reach(*more))));
-        Ok((acquire::take(conn, *now, lanes, &choice.take).await?, more.collect()))
+        Ok((acquire::take(conn, sealer, *now, lanes, &choice.take).await?, more.collect()))
     } else {
         let more = wants.iter().map(|want| (want.lane, Reach::WHOLE)).collect();
-        Ok((acquire::read(conn, lanes, lost).await?, more))
+        Ok((acquire::read(conn, sealer, lanes, lost).await?, more))
     }
 }
 
@@ -136,7 +140,7 @@ async fn acquired_before(conn: &mut Conn<'_>, turn: &Turn, wants: &[Want], in_ha
     Ok(found.into_iter().map(|(position, _)| position).filter(|position| !known.contains(position)).collect())
 }
 
-async fn choose(conn: &mut Conn<'_>, turn: &Turn, ground: &Ground, wants: &[Want]) -> sqlx::Result<Choice> {
+async fn choose(conn: &mut Conn<'_>, turn: &Turn, ground: &Ground<'_>, wants: &[Want]) -> sqlx::Result<Choice> {
     let mut chooser = Chooser::new(wants, turn.bytes, turn.suspects);
     let lines = fetch::lines(conn, &turn.queue, &ground.moved, LINE_LOOK).await?;
     let found = fetch::find(conn, &turn.queue, ground.now, wants, &ground.with_lines).await?;

@@ -2,6 +2,7 @@
 
 use oncegate::engine::ledger::{FromState, Guarded, StoreError, To, Transition};
 use oncegate::engine::{Arrived, Attempt, Executed, Recorded};
+use oncegate::sealer::Sealer;
 use oncegate::storage::apply_on;
 
 use super::upstream::{Upstream, answer};
@@ -15,9 +16,9 @@ async fn complete_in(connection: &mut Stranger, attempt: &Attempt) -> Result<Gua
     let to = To::Completed { nonce, answer: answer("paid"), retention: HOUR, tombstone: None, events: [].into() };
     let transition = Transition { id, nonce, from: FromState::Unfinished, to };
     match connection {
-        Stranger::Sqlite(connection) => apply_on(connection, &transition).await,
-        Stranger::Postgres(connection) => apply_on(connection, &transition).await,
-        Stranger::MySql(connection) => apply_on(connection, &transition).await,
+        Stranger::Sqlite(connection) => apply_on(connection, &Sealer::default(), &transition).await,
+        Stranger::Postgres(connection) => apply_on(connection, &Sealer::default(), &transition).await,
+        Stranger::MySql(connection) => apply_on(connection, &Sealer::default(), &transition).await,
     }
 }
 

@@ -27,6 +27,10 @@ const DOCUMENT: &str = r#"
     idempotency = { key = ["header"] }
 "#;
 
+/// Secrets of the environment, for what is sealed.
+pub(super) const KEY_A: &str = "the encryption secret A, of 32 bytes and more";
+pub(super) const KEY_B: &str = "the encryption secret B, of 32 bytes and more";
+
 /// Settings by their path; a path that begins with a dot is one of the route's policy.
 pub(super) type Settings<'a> = &'a [(&'a str, &'a str)];
 
@@ -101,6 +105,7 @@ pub(super) fn configure(database: &Database, url: &str, routes: &str, settings: 
         None => ((*path).to_owned(), (*value).to_owned()),
     });
     let own = [("store.url".to_owned(), database.url.clone()), ("upstreams.up.urls".to_owned(), format!("[{url:?}]"))];
-    let secret = [("SECRET".to_owned(), "a secret of at least thirty-two bytes".to_owned())];
-    Config::parse("test.toml", &format!("{DOCUMENT}{routes}"), secret, own.into_iter().chain(settings)).unwrap()
+    let secrets = [("SECRET", "a secret of at least thirty-two bytes"), ("KEY_A", KEY_A), ("KEY_B", KEY_B)];
+    let secrets = secrets.map(|(name, secret)| (name.to_owned(), secret.to_owned()));
+    Config::parse("test.toml", &format!("{DOCUMENT}{routes}"), secrets, own.into_iter().chain(settings)).unwrap()
 }

@@ -22,6 +22,7 @@ mod problems;
 mod replay;
 mod retention;
 mod routing;
+mod sealing;
 mod secrecy;
 mod settling;
 mod stopping;

@@ -5,6 +5,7 @@ mod events;
 mod faults;
 mod handlers;
 mod orders;
+mod sealing;
 mod setup;
 
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 use oncegate::engine::ledger::{FromState, Guarded, Transition};
 use oncegate::entry::{EntryId, Nonce, State};
+use oncegate::sealer::Sealer;
 use oncegate::storage::{TxConnection, apply_on};
 use sqlx::Executor;
 
@@ -43,7 +44,7 @@ where
     let mut transaction = connection.begin().await.unwrap();
     let connection: &mut C = &mut transaction;
     connection.execute("INSERT INTO payments VALUES (1)").await.unwrap();
-    let guarded = apply_on(connection, transition).await.unwrap();
+    let guarded = apply_on(connection, &Sealer::default(), transition).await.unwrap();
     if commit {
         transaction.commit().await.unwrap();
     } else {

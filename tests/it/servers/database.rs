@@ -1,8 +1,11 @@
 //! A fresh, migrated database per test, on each kind of server.
 
+use std::collections::BTreeSet;
+
 use oncegate::storage::{Store, StoreOptions};
 use sqlx::{Connection as _, Executor as _, Row as _};
 
+use super::outbox::texts;
 use super::{mariadb, postgres};
 
 /// A kind of database.
@@ -70,6 +73,45 @@ impl Database {
             Kind::Postgres => Stranger::Postgres(sqlx::PgConnection::connect(&self.url).await.unwrap()),
             Kind::MySql => Stranger::MySql(sqlx::MySqlConnection::connect(&self.url).await.unwrap()),
         }
+    }
+
+    /// The tables in which `text` is found, in whatever column.
+    pub(crate) async fn tables_with(&self, text: &str) -> BTreeSet<String> {
+        let mut stranger = self.stranger().await;
+        let hex: String = text.bytes().map(|byte| format!("{byte:02X}")).collect();
+        let tables = match self.kind {
+            Kind::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+            Kind::Postgres => {
+                "SELECT CAST(table_name AS TEXT) FROM information_schema.tables WHERE table_schema = 'public'"
+            }
+            Kind::MySql => {
+                "SELECT CAST(table_name AS CHAR) FROM information_schema.tables WHERE table_schema = DATABASE()"
+            }
+        };
+        let mut found = BTreeSet::new();
+        for table in texts(&mut stranger, tables).await {
+            let columns = match self.kind {
+                Kind::Sqlite => format!("SELECT name FROM pragma_table_info('{table}')"),
+                Kind::Postgres => "SELECT 'whole row'".to_owned(),
+                Kind::MySql => format!(
+                    "SELECT CAST(column_name AS CHAR) FROM information_schema.columns \
+                     WHERE table_schema = DATABASE() AND table_name = '{table}'"
+                ),
+            };
+            for column in texts(&mut stranger, &columns).await {
+                let holds = match self.kind {
+                    Kind::Postgres => format!(
+                        "POSITION('{text}' IN CAST(t AS TEXT)) > 0 OR POSITION('{}' IN CAST(t AS TEXT)) > 0",
+                        hex.to_lowercase()
+                    ),
+                    Kind::Sqlite | Kind::MySql => format!("INSTR(HEX(t.{column}), '{hex}') > 0"),
+                };
+                if stranger.number(&format!("SELECT COUNT(*) FROM {table} AS t WHERE {holds}")).await > 0 {
+                    found.insert(table.clone());
+                }
+            }
+        }
+        found
     }
 
     /// `bytes` as this database spells them.

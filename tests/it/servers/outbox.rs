@@ -94,7 +94,7 @@ impl Delivered {
 }
 
 /// The first column of all rows: a text.
-async fn texts(stranger: &mut Stranger, sql: &str) -> Vec<String> {
+pub(crate) async fn texts(stranger: &mut Stranger, sql: &str) -> Vec<String> {
     let query = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
     match stranger {
         Stranger::Sqlite(connection) => {
