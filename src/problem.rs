@@ -37,7 +37,7 @@ pub enum Situation {
 }
 
 /// What a client may do next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Retry {
     /// The same request with the same key is safe, and right.
@@ -284,15 +284,25 @@ pub struct Problem {
     challenge: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Details<'a> {
+/// Problem details (RFC 9457): the body of an answer that the gateway makes by itself.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Details<'a> {
+    /// Leads to a page that says what it means.
+    #[schema(format = "uri-reference")]
     r#type: &'a str,
+    /// What it is, in a line.
     title: &'a str,
+    /// The answer's status.
     status: u16,
+    /// What it means for the money, and what to do next.
     detail: &'a str,
+    #[schema(inline)]
     retry: Retry,
+    /// With which status the first request was completed, where its answer was not kept.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     original_status: Option<u16>,
+    /// Names the request in the gateway's log.
     request_id: &'a str,
 }
 

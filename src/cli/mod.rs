@@ -38,6 +38,8 @@ enum Command {
     Serve(Configured),
     /// Says what in the configuration is wrong, or does not fit together.
     Check(Configured),
+    /// Prints the OpenAPI document of the gateway's own endpoints.
+    Openapi,
     /// Brings the database's schema up to date. `serve` does so as well.
     Migrate(Configured),
     /// What gives requests their identity, as the database remembers it.
@@ -111,6 +113,11 @@ impl Configured {
     }
 }
 
+fn openapi() -> Result<(), Failure> {
+    print!("{}", oncegate::http::openapi::text().map_err(failed)?);
+    Ok(())
+}
+
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Failed(error.to_string())
 }
@@ -129,6 +136,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Serve(configured) => configured.load().and_then(|config| serve::run(&config)),
         Command::Check(configured) => configured.check(),
+        Command::Openapi => openapi(),
         Command::Migrate(configured) => configured.load().and_then(|config| serve::migrate(&config)),
         Command::Identity(identity) => identity.run(),
         Command::Events(events) => events.run(),

@@ -53,14 +53,14 @@ pub use queue::{
 };
 pub use route::Route;
 pub use secrets::Secrets;
-pub use server::{Server, ServerTls, StatusEndpoint};
+pub use server::{Docs, Server, ServerTls, StatusEndpoint};
 pub use store::Store;
 pub use subscription::{AfterGap, Backoff, Gap, HandlerTls, MessageFingerprint, OneSource, Subscription};
 pub use upstream::{Upstream, UpstreamTls};
 pub use value::{
-    ByteSize, ByteSizeError, FieldName, FieldNameError, FieldValue, HttpUrl, HttpUrlError, Listen, ListenError, Name,
-    NameError, Origin, OriginError, Period, PeriodError, QueueUrl, QueueUrlError, Secret, ServiceUrl, ServiceUrlError,
-    StatusMatch, Statuses,
+    ApiDocument, ApiDocumentError, ByteSize, ByteSizeError, FieldName, FieldNameError, FieldValue, HttpUrl,
+    HttpUrlError, Listen, ListenError, Name, NameError, Origin, OriginError, Period, PeriodError, QueueUrl,
+    QueueUrlError, Secret, ServiceUrl, ServiceUrlError, StatusMatch, Statuses,
 };
 
 /// The whole configuration, its secrets read.

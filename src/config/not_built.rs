@@ -16,7 +16,6 @@ struct NotBuilt {
 }
 
 const NOT_BUILT: &[NotBuilt] = &[
-    NotBuilt { key: "server.docs", harmless: &["\"off\""], instead: "\"off\" is" },
     NotBuilt { key: "secrets.token", harmless: &["[]"], instead: "leave it out" },
     NotBuilt { key: "routes.*.idempotency.token", harmless: &["\"off\""], instead: "\"off\" is" },
 ];
@@ -66,7 +65,6 @@ mod tests {
     fn every_setting_of_a_missing_part_is_an_error_that_names_it() {
         let route = "[[routes]]\nname = \"pay\"\n";
         let table = [
-            ("server.docs", "server.docs = \"public\"".to_owned()),
             ("secrets.token", "secrets.token = [\"env:X\"]".to_owned()),
             ("routes.pay.idempotency.token", format!("{route}idempotency = {{ token = \"required\" }}")),
         ];
@@ -80,10 +78,10 @@ mod tests {
 
     #[test]
     fn their_harmless_spellings_pass_and_leave_the_tree() {
-        let text = "auth.mode = \"header\"\nserver.docs = \"off\"\nsecrets.token = []";
+        let text = "auth.mode = \"header\"\nsecrets.token = []";
         let mut document = Document::parse("test.toml", text).unwrap();
         refuse(&mut document).unwrap();
         let left: toml::Table = document.deserialize().unwrap();
-        assert_eq!(left.to_string(), "[auth]\nmode = \"header\"\n\n[secrets]\n\n[server]\n");
+        assert_eq!(left.to_string(), "[auth]\nmode = \"header\"\n\n[secrets]\n");
     }
 }

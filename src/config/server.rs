@@ -52,6 +52,8 @@ pub struct Server {
     pub public_url: Option<Origin>,
     /// Who may ask for the state of a request. Default "authenticated".
     pub status_endpoint: StatusEndpoint,
+    /// Where the OpenAPI documents and their pages are shown. Default "admin": what there is need not be told to all.
+    pub docs: Docs,
     /// Browsers of other origins. Default none.
     pub cors: Option<Cors>,
     /// The gateway's certificate. Default none: plain HTTP, for a load balancer that ends TLS.
@@ -67,6 +69,18 @@ pub enum StatusEndpoint {
     /// Everybody; who knows a key of the global scope sees its response.
     Anyone,
     /// Nobody.
+    Off,
+}
+
+/// Where documentation is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Docs {
+    /// On both listeners.
+    Public,
+    /// On the operators' listener.
+    Admin,
+    /// Nowhere.
     Off,
 }
 
@@ -106,6 +120,7 @@ impl Default for Server {
             prefix: String::new(),
             public_url: None,
             status_endpoint: StatusEndpoint::Authenticated,
+            docs: Docs::Admin,
             cors: None,
             tls: None,
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::value::{Name, Origin, Period};
+use super::value::{ApiDocument, Name, Origin, Period};
 
 /// One of `[[upstreams]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -33,6 +33,10 @@ pub struct Upstream {
     /// HTTP/2 without asking first (prior knowledge). Default false: HTTP/1.1.
     #[serde(default)]
     pub http2: bool,
+    /// Its OpenAPI document in JSON, `"file:/path"` or a URL, shown beside our own as `server.docs` says: at most 4 MiB.
+    /// Default none.
+    #[serde(default)]
+    pub openapi: Option<ApiDocument>,
     /// TLS of `https` URLs. Default: the public certificate authorities.
     #[serde(default)]
     pub tls: UpstreamTls,

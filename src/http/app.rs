@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::routing::get;
 use http::{Request, Response};
 
+use super::docs::{self, Shown};
 use super::endpoints::{self, Endpoints, StatusAccess};
 
 /// What answers on the public listener.
@@ -17,6 +18,9 @@ pub fn public(endpoints: Endpoints, prefix: &str) -> Router {
     if endpoints.status != StatusAccess::Off {
         own = own.route("/idempotency/requests/{key}", get(endpoints::request_state));
     }
+    if endpoints.docs.shown() == Shown::Publicly {
+        own = documented(own);
+    }
     // Another method on one of our paths is not ours either: an upstream may well serve it.
     let own = own.method_not_allowed_fallback(door);
     let router = if prefix.is_empty() { own } else { Router::new().nest(prefix, own) };
@@ -25,11 +29,25 @@ pub fn public(endpoints: Endpoints, prefix: &str) -> Router {
 
 /// What answers on the operators' listener.
 pub fn admin(endpoints: Endpoints) -> Router {
-    Router::new()
+    let own = Router::new()
         .route("/healthz", get(endpoints::healthz))
         .route("/readyz", get(endpoints::readyz))
-        .route("/metrics", get(|| async { crate::telemetry::metrics() }))
-        .with_state(endpoints)
+        .route("/metrics", get(endpoints::metrics));
+    let own = match endpoints.docs.shown() {
+        Shown::Publicly | Shown::ToOperators => documented(own),
+        Shown::Nowhere => own,
+    };
+    own.with_state(endpoints)
+}
+
+/// With documentation.
+fn documented(router: Router<Endpoints>) -> Router<Endpoints> {
+    router
+        .route("/openapi.json", get(docs::openapi))
+        .route("/openapi/{upstream}", get(docs::beside))
+        .route("/docs", get(docs::enter))
+        .route("/docs/", get(docs::page))
+        .route("/docs/{*file}", get(docs::file))
 }
 
 async fn door(State(endpoints): State<Endpoints>, request: Request<Body>) -> Response<Body> {

@@ -9,15 +9,16 @@ use axum::extract::{Path, Query, State};
 use axum::response::{Html, IntoResponse, Json};
 use futures_util::future::BoxFuture;
 use http::{Response, StatusCode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use super::docs::Docs;
 use super::gateway::Gateway;
 use super::reply::{Caller, IDENTITY_CHANGED};
+use super::request_state::RequestState;
 use super::sender;
 use crate::auth::ScopeKind;
-use crate::clock::Timestamp;
 use crate::engine::Reason;
-use crate::entry::{Admission, Comparison, Entry, Identity, Key, Namespace, StoredResponse, admit};
+use crate::entry::{Identity, Key, Namespace};
 use crate::problem::{Problem, Situation};
 
 /// Whether the store takes writes.
@@ -34,6 +35,8 @@ pub struct Endpoints {
     pub draining: Arc<AtomicBool>,
     /// Who may ask for the state of a request.
     pub status: StatusAccess,
+    /// What is documented, and where clients find it.
+    pub docs: Docs,
 }
 
 impl std::fmt::Debug for Endpoints {
@@ -54,11 +57,48 @@ pub enum StatusAccess {
 }
 
 /// `GET /healthz`: the process answers.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    operation_id = "healthz",
+    tag = "health",
+    summary = "Whether the process answers",
+    responses(
+        (status = 200, description = "It does.", body = String, content_type = "text/plain", example = "ok\n"),
+        (status = 400, description = "problem"),
+    ),
+    security(())
+)]
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
 /// `GET /readyz`: new requests are welcome here. A broker's outage would not matter: it is no payment outage.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    operation_id = "readyz",
+    tag = "health",
+    summary = "Whether requests are welcome here",
+    responses(
+        (
+            status = 200,
+            description = "The lease is held, and the store takes writes.",
+            body = String,
+            content_type = "text/plain",
+            example = "ready\n",
+        ),
+        (status = 400, description = "problem"),
+        (
+            status = 503,
+            description = "Not now, and why.",
+            body = String,
+            content_type = "text/plain",
+            example = "draining\n",
+        ),
+    ),
+    security(())
+)]
 pub(super) async fn readyz(State(endpoints): State<Endpoints>) -> Response<Body> {
     let missing = if endpoints.draining.load(Ordering::Acquire) {
         Some("draining\n")
@@ -78,6 +118,26 @@ pub(super) async fn readyz(State(endpoints): State<Endpoints>) -> Response<Body>
 }
 
 /// `GET /problems/{slug}`: what a problem's `type` leads to.
+#[utoipa::path(
+    get,
+    path = "/problems/{slug}",
+    operation_id = "problem",
+    tag = "documentation",
+    summary = "What a problem means, and what to do next",
+    params(("slug" = String, Path, description = "The last segment of the problem's `type`.", example = "processing")),
+    responses(
+        (
+            status = 200,
+            description = "A page for people.",
+            body = String,
+            content_type = "text/html",
+            example = "<!doctype html>\n<html lang=\"en\">...</html>\n",
+        ),
+        (status = 400, description = "problem"),
+        (status = 404, description = "problem"),
+    ),
+    security(())
+)]
 pub(super) async fn problem(Path(slug): Path<String>, caller: Caller) -> Response<Body> {
     let Some(facts) = Situation::ALL.map(Situation::facts).into_iter().find(|facts| facts.slug == slug) else {
         return caller.refuse(Problem::new(Situation::NoRoute));
@@ -100,36 +160,79 @@ pub(super) async fn problem(Path(slug): Path<String>, caller: Caller) -> Respons
     .into_response()
 }
 
+/// `GET /metrics`, for operators.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "metrics",
+    tag = "operators",
+    summary = "What is counted and measured",
+    responses(
+        (
+            status = 200,
+            description = "In Prometheus' text format.",
+            body = String,
+            content_type = "text/plain",
+            example = "oncegate_requests_total{route=\"create-payment\",admission=\"replay\"} 7\n",
+        ),
+        (status = 400, description = "problem"),
+    ),
+    security(())
+)]
+pub(super) async fn metrics() -> String {
+    crate::telemetry::metrics()
+}
+
 /// The query of `GET /idempotency/requests/{key}`.
 #[derive(Debug, Deserialize)]
 pub(super) struct RequestQuery {
     namespace: String,
 }
 
-/// The state of a request, as its own caller may know it.
-#[derive(Debug, Serialize)]
-struct RequestState {
-    namespace: String,
-    key: String,
-    state: &'static str,
-    attempt: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<KnownResponse>,
-}
-
-#[derive(Debug, Serialize)]
-struct KnownResponse {
-    status: u16,
-    headers: Vec<(String, String)>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body_base64: Option<String>,
-}
-
 /// `GET /idempotency/requests/{key}?namespace=`: the caller's own entry.
+#[utoipa::path(
+    get,
+    path = "/idempotency/requests/{key}",
+    operation_id = "requestState",
+    tag = "requests",
+    summary = "What became of a request",
+    description = "The caller's own request with this key. Nothing is executed by asking. Served as \
+                   `server.status_endpoint` allows.",
+    params(
+        ("key" = String, Path, description = "The key, percent-encoded; no quotes.", example = "order-7"),
+        (
+            "namespace" = String,
+            Query,
+            description = "The kind of operation: the route's name, unless it has a namespace of its own.",
+            example = "create-payment",
+        ),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "What is known of it.",
+            body = RequestState,
+            example = json!({
+                "namespace": "create-payment",
+                "key": "order-7",
+                "state": "completed",
+                "attempt": 1,
+                "expires": "Sun, 06 Nov 1994 08:49:37 GMT",
+                "response": {
+                    "status": 201,
+                    "headers": [["content-type", "application/json"]],
+                    "body": "{\"payment\":\"p-1\"}",
+                },
+            }),
+        ),
+        (status = 400, description = "problem"),
+        (status = 401, description = "problem"),
+        (status = 403, description = "problem"),
+        (status = 404, description = "problem"),
+        (status = 503, description = "problem"),
+    ),
+    security((), ("bearer" = []), ("subject" = []))
+)]
 pub(super) async fn request_state(
     State(endpoints): State<Endpoints>,
     Path(key): Path<String>,
@@ -210,50 +313,5 @@ impl super::gateway::Inner {
             kind: guard.scope,
             required_scopes: guards().flat_map(|guard| guard.required_scopes.iter().cloned()).collect(),
         }))
-    }
-}
-
-impl RequestState {
-    /// What a retry would be told now; `None`: the key is new again.
-    fn of(identity: &Identity, entry: &Entry, now: Timestamp) -> Option<Self> {
-        let (state, expires, response) = match admit(entry, Comparison::Same, now) {
-            Admission::InProgress => ("in_progress", None, None),
-            Admission::Held { .. } => ("unknown", None, None),
-            Admission::Replay { response, expires } => {
-                ("completed", Some(expires), Some(KnownResponse::whole(&response)))
-            }
-            Admission::NotKept { status, expires } => {
-                ("completed", Some(expires), Some(KnownResponse::status_only(status)))
-            }
-            Admission::Expired => ("expired", None, None),
-            // The last two are told of other requests only.
-            Admission::Forgotten { .. } | Admission::Mismatch | Admission::Incomparable => return None,
-        };
-        Some(Self {
-            namespace: identity.namespace.to_string(),
-            key: identity.key.as_str().to_owned(),
-            state,
-            attempt: entry.attempt,
-            expires: expires.map(|expires| httpdate::fmt_http_date(expires.to_system())),
-            response,
-        })
-    }
-}
-
-impl KnownResponse {
-    fn status_only(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: None, body_base64: None }
-    }
-
-    fn whole(response: &StoredResponse) -> Self {
-        use base64::Engine as _;
-        let headers = response.headers.iter();
-        let headers =
-            headers.map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
-        let (body, body_base64) = match std::str::from_utf8(&response.body) {
-            Ok(text) => (Some(text.to_owned()), None),
-            Err(_) => (None, Some(base64::engine::general_purpose::STANDARD.encode(&response.body))),
-        };
-        Self { status: response.status.as_u16(), headers: headers.collect(), body, body_base64 }
     }
 }

@@ -2,6 +2,7 @@
 
 mod auth;
 mod brokers;
+mod docs;
 mod error;
 mod forgotten;
 mod identity;
@@ -99,6 +100,7 @@ impl Server {
             store_is_writable: probe::store(&store),
             draining: Arc::clone(&draining),
             status: status(config),
+            docs: docs::docs(config)?,
         };
         if let Some(admin) = admin {
             telemetry::keep_metrics();

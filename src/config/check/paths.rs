@@ -3,19 +3,14 @@
 use http::Method;
 
 use super::{Finding, error, guarded, warning};
-use crate::config::Config;
+use crate::config::{Config, Docs};
 use crate::routing::{Methods, Pattern};
 
 /// The gateway's own public paths, under `server.prefix`.
-const OWN: &[&str] = &[
-    "/healthz",
-    "/readyz",
-    "/openapi.json",
-    "/docs/*",
-    "/problems/{slug}",
-    "/idempotency/tokens",
-    "/idempotency/requests/{key}",
-];
+const OWN: &[&str] = &["/healthz", "/readyz", "/problems/{slug}", "/idempotency/tokens", "/idempotency/requests/{key}"];
+
+/// Those that are there only where documentation is public.
+const DOCS: &[&str] = &["/openapi.json", "/openapi/{upstream}", "/docs", "/docs/*"];
 
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     ties(config, findings);
@@ -45,7 +40,8 @@ fn ties(config: &Config, findings: &mut Vec<Finding>) {
 
 fn shadows(config: &Config, findings: &mut Vec<Finding>) {
     let prefix = &config.server.prefix;
-    let own: Result<Vec<Pattern>, _> = OWN.iter().map(|path| format!("* {prefix}{path}").parse()).collect();
+    let docs = if config.server.docs == Docs::Public { DOCS } else { &[] };
+    let own: Result<Vec<Pattern>, _> = OWN.iter().chain(docs).map(|path| format!("* {prefix}{path}").parse()).collect();
     let plain = prefix.is_empty() || (prefix.starts_with('/') && !prefix.contains('{'));
     let Some(own) = own.ok().filter(|_| plain) else {
         let text = format!("\"{prefix}\" is no prefix; write a path without a last slash, such as \"/-\"");

@@ -1,6 +1,7 @@
 //! The values that settings are made of, parsed once at the edge.
 
 mod address;
+mod api_document;
 mod byte_size;
 mod header;
 mod listen;
@@ -11,6 +12,7 @@ mod secret;
 mod status;
 
 pub use address::{HttpUrl, HttpUrlError, Origin, OriginError, ServiceUrl, ServiceUrlError};
+pub use api_document::{ApiDocument, ApiDocumentError};
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use header::{FieldName, FieldNameError, FieldValue};
 pub use listen::{Listen, ListenError};

@@ -9,6 +9,7 @@ mod bodies;
 mod browsers;
 mod callers;
 mod concurrency;
+mod docs;
 mod events;
 mod fingerprint;
 mod forwarding;
