@@ -100,9 +100,14 @@ pub struct Subscription {
     /// How much longer a key is remembered. Default: for ever where it is a business key, else 30 days.
     #[serde(default)]
     pub tombstone: Option<Tombstone>,
-    /// Above so many messages that wait here, no more are received: the rest waits in the broker. Default 10,000.
+    /// Above so many messages that could be delivered, no more are received: the rest waits in the broker. Default
+    /// 10,000.
     #[serde(default = "max_backlog")]
     pub max_backlog: NonZeroU32,
+    /// Above so many messages that wait for another one of their key, no more are received either: what one key that
+    /// stands still may cost before it stops the others. Default 1,000,000, some gigabytes at most.
+    #[serde(default = "max_waiting")]
+    pub max_waiting: NonZeroU32,
     /// The most messages that are received and not yet kept. Default 256: one commit keeps them.
     #[serde(default = "prefetch")]
     pub prefetch: NonZeroU32,
@@ -282,6 +287,10 @@ fn retention() -> Period {
 
 fn max_backlog() -> NonZeroU32 {
     super::at_least_one(10_000)
+}
+
+fn max_waiting() -> NonZeroU32 {
+    super::at_least_one(1_000_000)
 }
 
 fn prefetch() -> NonZeroU32 {

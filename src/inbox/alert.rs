@@ -183,7 +183,7 @@ impl Alerts {
                 tracing::error!(%subscription, count, "messages can't be handled, and wait for a person");
             }
             News::Stuck(reason) => {
-                tracing::error!(%subscription, %reason, "a message can't be kept: nothing more is received");
+                tracing::error!(%subscription, %reason, "nothing more is received until a person has seen to it");
             }
         }
         if let Some(bell) = &self.0.bell {

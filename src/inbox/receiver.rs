@@ -8,7 +8,9 @@
 //! | 4 | all are acknowledged | deliveries, which are the relay's |
 //!
 //! Nothing is acknowledged that is not kept or known as done. A queue or a store that is down costs a pause. Above
-//! [`ReceiverOptions::max_backlog`] nothing is asked for: what waits is better off in the queue.
+//! [`ReceiverOptions::max_backlog`] nothing is asked for: what waits is better off in the queue. What waits for another
+//! one of its key does not count there: one key that stands still would stop all others. It has a bound of its own,
+//! [`ReceiverOptions::max_waiting`], at which people are told.
 //!
 //! An embedded queue's messages are a table of the same database: the deposit moves the cursor, and that is the
 //! acknowledgement. Of several receivers with one cursor one moves it, and the others look again.
@@ -33,7 +35,7 @@ use crate::engine::ledger::StoreError;
 use crate::engine::{Engine, Verdict};
 use crate::entry::Scope;
 use crate::outbox::relay::{Backoff, Wake};
-use crate::outbox::store::Outbox;
+use crate::outbox::store::{Backlog, Outbox};
 
 /// Most bytes of data in one deposit, but for a single larger message: bounds the transaction.
 const MAX_DEPOSIT_BYTES: usize = 4 << 20;
@@ -41,8 +43,10 @@ const MAX_DEPOSIT_BYTES: usize = 4 << 20;
 /// What bounds and times a receiver.
 #[derive(Debug, Clone)]
 pub struct ReceiverOptions {
-    /// Above so many deliveries that wait, nothing is received.
+    /// Above so many deliveries that could be made, nothing is received.
     pub max_backlog: u32,
+    /// Above so many that wait for another one of their key, nothing is received: bounds the table.
+    pub max_waiting: u32,
     /// How often a backlog above that is looked at.
     pub backlog_pause: Duration,
     /// The pauses while the queue or the store is not there.
@@ -58,6 +62,7 @@ impl Default for ReceiverOptions {
     fn default() -> Self {
         Self {
             max_backlog: 10_000,
+            max_waiting: 1_000_000,
             backlog_pause: Duration::from_secs(1),
             outage: Backoff { first: Duration::from_millis(200), max: Duration::from_secs(10) },
             refused: Backoff { first: Duration::from_secs(2), max: Duration::from_secs(60) },
@@ -163,8 +168,8 @@ impl Receiver {
     /// `None`: it was stopped while nothing was there, or nothing may be received now.
     async fn attempt(&mut self, stop: &CancellationToken) -> Option<Result<(), Trouble>> {
         if self.room == 0 {
-            match self.keeper.measure(self.options.max_backlog).await {
-                Ok(0) => {
+            match self.keeper.measure(&self.options).await {
+                Ok(Room::None) => {
                     if !std::mem::replace(&mut self.is_full, true) {
                         let (subscription, most) = (self.name(), self.options.max_backlog);
                         tracing::warn!(subscription, most, "so many deliveries wait that nothing more is received");
@@ -172,7 +177,11 @@ impl Receiver {
                     stop.run_until_cancelled(tokio::time::sleep(self.options.backlog_pause)).await;
                     return None;
                 }
-                Ok(room) => (self.room, self.is_full) = (room, false),
+                Ok(Room::TooManyWait) => {
+                    let most = self.options.max_waiting;
+                    return Some(Err(Trouble::Stuck(format!("{most} messages wait for others of their keys"))));
+                }
+                Ok(Room::For(room)) => (self.room, self.is_full) = (room, false),
                 Err(error) => return Some(Err(Trouble::of(error))),
             }
         }
@@ -237,13 +246,38 @@ impl Receiver {
     }
 }
 
+/// What more may be kept.
+#[derive(Debug, PartialEq, Eq)]
+enum Room {
+    /// So many deliveries.
+    For(u64),
+    /// Nothing, until some of them are made.
+    None,
+    /// Nothing, until somebody sees to the keys that others wait for.
+    TooManyWait,
+}
+
+impl Room {
+    fn of(backlog: &Backlog, options: &ReceiverOptions) -> Self {
+        let left = |most: u32, taken: u64| u64::from(most).saturating_sub(taken);
+        let to_make = left(options.max_backlog, backlog.unsent.saturating_sub(backlog.waiting));
+        let to_wait = left(options.max_waiting, backlog.waiting);
+        match (to_make, to_wait) {
+            (_, 0) => Self::TooManyWait,
+            (0, _) => Self::None,
+            _ => Self::For(to_make.min(to_wait)),
+        }
+    }
+}
+
 impl Keeper {
-    /// How many more deliveries may wait, where `most` may.
-    async fn measure(&self, most: u32) -> Result<u64, StoreError> {
+    /// How many more deliveries may be kept.
+    async fn measure(&self, options: &ReceiverOptions) -> Result<Room, StoreError> {
         let name = &self.parts.subscription.name;
-        let backlog = self.parts.outbox.backlog(&queue_of(name), most).await?;
-        let room = u64::from(most).saturating_sub(backlog.unsent);
-        let receives = if room == 0 { 0.0 } else { 1.0 };
+        // Counts stop there; their sum must not.
+        let cap = options.max_backlog.saturating_add(options.max_waiting);
+        let room = Room::of(&self.parts.outbox.backlog(&queue_of(name), cap).await?, options);
+        let receives = if matches!(room, Room::For(_)) { 1.0 } else { 0.0 };
         metrics::gauge!("oncegate_subscription_receiving", "subscription" => name.to_string()).set(receives);
         Ok(room)
     }
@@ -318,6 +352,29 @@ impl From<SubscribeError> for Trouble {
         match error {
             SubscribeError::Unavailable(reason) => Self::Outage(reason),
             SubscribeError::Refused(reason) => Self::Refused(reason),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_another_one_of_its_key_has_a_bound_of_its_own() {
+        let options = ReceiverOptions { max_backlog: 10, max_waiting: 30, ..ReceiverOptions::default() };
+        let room = |unsent, waiting| Room::of(&Backlog { unsent, waiting, ..Backlog::default() }, &options);
+        for (unsent, waiting, expected) in [
+            (0, 0, Room::For(10)),
+            (9, 0, Room::For(1)),
+            (10, 0, Room::None),
+            (25, 25, Room::For(5)),
+            (34, 25, Room::For(1)),
+            (35, 25, Room::None),
+            (30, 30, Room::TooManyWait),
+            (40, 40, Room::TooManyWait),
+        ] {
+            assert_eq!(room(unsent, waiting), expected, "{unsent} of which {waiting} wait");
         }
     }
 }

@@ -78,6 +78,7 @@ impl Duties {
             |name: &'static str, value: f64| metrics::gauge!(name, "queue" => String::from(&*self.queue)).set(value);
         let count = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
         gauge("oncegate_outbox_unsent", count(backlog.unsent));
+        gauge("oncegate_outbox_waiting", count(backlog.waiting));
         gauge("oncegate_outbox_parked", count(backlog.parked));
         gauge("oncegate_outbox_blocked_keys", count(backlog.blocking));
         gauge("oncegate_outbox_oldest_unsent_seconds", backlog.oldest.unwrap_or_default().as_secs_f64());

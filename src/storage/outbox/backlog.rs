@@ -56,7 +56,13 @@ pub(super) async fn count(store: &Store, queue: &str, cap: u32) -> Result<Backlo
     let capped = |count: i64| u64::from(rows::count(count)).min(u64::from(cap));
     let unsent = capped(counted[..UNSENT.len()].iter().sum());
     let oldest = if unsent == 0 { None } else { oldest(store, queue, lanes, now).await? };
-    Ok(Backlog { unsent, parked: capped(counted[4]), blocking: capped(counted[1] + counted[5]), oldest })
+    Ok(Backlog {
+        unsent,
+        waiting: capped(counted[2] + counted[3]),
+        parked: capped(counted[4]),
+        blocking: capped(counted[1] + counted[5]),
+        oldest,
+    })
 }
 
 /// The age of the oldest one at the head of a lane: positions grow about as commits do.

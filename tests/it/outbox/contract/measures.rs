@@ -90,7 +90,7 @@ async fn the_backlog_counts_up_to_its_cap(kind: Kind) {
     holder.acquire().await;
     ground.commit_many(3, "ready", 3).await;
     let backlog = ground.store.backlog(QUEUE, 100).await.unwrap();
-    assert_eq!((backlog.unsent, backlog.parked, backlog.blocking), (6, 2, 2));
+    assert_eq!((backlog.unsent, backlog.waiting, backlog.parked, backlog.blocking), (6, 2, 2, 2));
     assert!(backlog.oldest.unwrap() > HOUR, "they were committed in 1970");
     let backlog = ground.store.backlog(QUEUE, 1).await.unwrap();
     assert_eq!((backlog.unsent, backlog.parked, backlog.blocking), (1, 1, 1));
