@@ -11,6 +11,7 @@ pub mod desk;
 pub mod event;
 pub mod key;
 pub mod lane;
+pub mod late;
 mod reach;
 pub mod relay;
 pub mod rule;

@@ -37,6 +37,7 @@ use futures_util::future::BoxFuture;
 
 pub use super::backlog::Backlog;
 use super::event::{OnFailure, Outgoing};
+pub use super::late::Late;
 pub use super::reach::Reach;
 use crate::clock::Timestamp;
 use crate::engine::ledger::{Guarded, StoreError};
@@ -208,6 +209,8 @@ pub struct Turn {
     pub suspects: Suspects,
     /// What is done besides for each event that it parks.
     pub parking: Parking,
+    /// What becomes of events that were committed late.
+    pub late: Late,
     /// Set when the same turn is applied again after an unclear commit: the positions that were in hand before
     /// it, its own conclusions included. What else is in hand under the lanes' epochs was acquired by the lost
     /// application.

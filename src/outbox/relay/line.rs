@@ -14,7 +14,8 @@
 //! | not published, line recalled | not counted | given back | given back |
 //!
 //! Those that wait or are given back are so whether or not the broker has confirmed them: they overtook the head,
-//! so they are published once more after it. Nothing is said about a line that ends before everything of it that
+//! so they are published once more after it. One that was committed late, and stands behind a head that lies behind
+//! it, is early instead of waiting, where [`Late`] says so. Nothing is said about a line that ends before everything of it that
 //! is under way has come back, or a late one could overtake what is published again.
 
 use std::collections::VecDeque;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use super::backoff::Backoff;
 use crate::broker::{Confirmed, Ordering, PublishError, Published};
 use crate::outbox::event::{OnFailure, Outgoing};
-use crate::outbox::store::How;
+use crate::outbox::store::{How, Late};
 
 /// An event in hand.
 #[derive(Debug)]
@@ -72,6 +73,16 @@ pub(super) struct Rules {
     pub(super) keep: Duration,
     /// Between 0 and 1.
     pub(super) jitter: f64,
+    /// What becomes of those that lie before the one that they stand behind.
+    pub(super) late: Late,
+}
+
+/// How soon an early event is looked at again that another one of its key keeps back.
+const BEHIND_PAUSE: Duration = Duration::from_secs(1);
+
+/// What becomes of an event that others of its key keep back, and must not wait in their line.
+pub(super) fn kept_back() -> How {
+    How::Early { after: BEHIND_PAUSE, reason: "another one of its key is first".into() }
 }
 
 /// The longest reason that is stored.
@@ -192,8 +203,12 @@ impl Line {
             };
             self.closed = true;
             if self.under_way == 0 {
+                let head = head.position;
                 left.extend(self.pop(how, behind == How::Waiting));
-                left.extend(std::iter::from_fn(|| self.pop(behind.clone(), false)));
+                while let Some(next) = self.events.front() {
+                    let is_late = behind == How::Waiting && rules.late == Late::Waits && next.position < head;
+                    left.extend(self.pop(if is_late { kept_back() } else { behind.clone() }, false));
+                }
             }
             break;
         }

@@ -25,6 +25,7 @@
 //! | owner | give up | what is under way is given back as well; then every lane is let go |
 
 mod leases;
+mod take_up;
 mod turns;
 
 pub use leases::LaneCall;
@@ -199,8 +200,8 @@ impl Machine {
     }
 
     fn rules(&self, jitter: f64) -> Rules {
-        let RelayOptions { attempts, retry, later, keep_sent, .. } = self.options;
-        Rules { attempts, retry, later, keep: keep_sent, jitter }
+        let RelayOptions { attempts, retry, later, keep_sent, late, .. } = self.options;
+        Rules { attempts, retry, later, keep: keep_sent, jitter, late }
     }
 
     /// Concludes what has an end in the line of `key`.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use crate::outbox::store::Parking;
+use crate::outbox::store::{Late, Parking};
 
 /// How a relay works. One relay serves one queue in one process.
 #[derive(Debug, Clone)]
@@ -43,6 +43,8 @@ pub struct RelayOptions {
     pub keep_sent: Duration,
     /// What is done besides for each event that is parked.
     pub parking: Parking,
+    /// What becomes of events that were committed after one that lies behind them.
+    pub late: Late,
     /// How long a call of the publisher may take. Publishers promise to end; this bounds what a bug of one costs.
     pub publish_limit: Duration,
     /// How long a stop waits for events under way.
@@ -66,6 +68,7 @@ impl Default for RelayOptions {
             outage: Backoff { first: Duration::from_millis(100), max: Duration::from_secs(10) },
             keep_sent: Duration::from_secs(24 * 3600),
             parking: Parking::default(),
+            late: Late::default(),
             publish_limit: Duration::from_secs(60),
             drain: Duration::from_secs(20),
         }

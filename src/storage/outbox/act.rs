@@ -9,7 +9,7 @@ use crate::clock::{Timestamp, millis};
 use crate::inbox::store::attribute;
 use crate::outbox::desk::{Acted, Action, Listed, MAX_LISTED, Mode, Order, State, Which};
 use crate::outbox::event::EventId;
-use crate::outbox::store::{Lane, Suspects};
+use crate::outbox::store::{Lane, Late, Suspects};
 use crate::storage::conn::{Conn, Row};
 use crate::storage::text::Statement;
 use crate::storage::transaction::Transaction;
@@ -179,7 +179,7 @@ async fn carry(conn: &mut Conn<'_>, now: Timestamp, order: &Order, events: &[Lis
 /// Lets go who waited behind what was discarded. A later turn of the relay finds the first of each line.
 async fn free(conn: &mut Conn<'_>, queue: &str, now: Timestamp, positions: Vec<i64>) -> sqlx::Result<()> {
     let keys = line::leave(conn, positions).await?;
-    let mut chooser = Chooser::new(&[], 0, Suspects::Leave);
+    let mut chooser = Chooser::new(&[], 0, Suspects::Leave, Late::Goes);
     for (number, line) in fetch::lines(conn, queue, &keys, 1).await? {
         chooser.line(Lane { number, epoch: 0 }, &line);
     }

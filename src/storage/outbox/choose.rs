@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::stored;
-use crate::outbox::store::{Lane, Reach, Suspects, Want};
+use crate::outbox::store::{Lane, Late, Reach, Suspects, Want};
 
 /// An event that a turn may take up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,11 @@ impl Candidate {
 
     fn is_blocked(&self) -> bool {
         self.first_in_line.is_some_and(|first| first < self.position)
+    }
+
+    /// Whether all who stop its key lie behind it: they were taken up before it was there.
+    fn is_late(&self) -> bool {
+        self.first_in_line.is_some_and(|first| first > self.position)
     }
 }
 
@@ -117,6 +122,7 @@ pub(super) struct Chooser {
     rooms: HashMap<u32, Room>,
     bytes: u64,
     suspects: Suspects,
+    late: Late,
     seen: HashSet<i64>,
     early: Vec<Candidate>,
     choice: Choice,
@@ -124,9 +130,9 @@ pub(super) struct Chooser {
 
 impl Chooser {
     /// Nothing is taken of lanes that are not wanted.
-    pub(super) fn new(wants: &[Want], bytes: u64, suspects: Suspects) -> Self {
+    pub(super) fn new(wants: &[Want], bytes: u64, suspects: Suspects, late: Late) -> Self {
         let rooms = wants.iter().map(|want| (want.lane.number, Room::new(want))).collect();
-        Self { rooms, bytes, suspects, seen: HashSet::new(), early: Vec::new(), choice: Choice::default() }
+        Self { rooms, bytes, suspects, late, seen: HashSet::new(), early: Vec::new(), choice: Choice::default() }
     }
 
     /// Offers due retries. They stop their keys themselves, so nobody stands in their way. Early ones come last.
@@ -178,6 +184,10 @@ impl Chooser {
     pub(super) fn ready(&mut self, mut ready: Vec<Candidate>, newest: i64) {
         self.rooms.values_mut().for_each(|room| room.reach.to = room.reach.to.min(newest));
         ready.sort_unstable_by_key(|event| event.position);
+        match self.late {
+            Late::Goes => {}
+            Late::Waits => self.dead_first(&ready),
+        }
         for event in ready {
             let is_dealt_with = self.seen.contains(&event.position) || self.deal_with(event);
             if let Some(room) = self.rooms.get_mut(&event.lane) {
@@ -186,8 +196,18 @@ impl Chooser {
         }
     }
 
+    /// Those that a dead relay had in hand before any that lie before them: these may have come later, and be of the
+    /// same key.
+    fn dead_first(&mut self, ready: &[Candidate]) {
+        for event in ready {
+            if event.died() > 0 && !event.came_early && event.first_in_line.is_none() {
+                self.offer(*event);
+            }
+        }
+    }
+
     fn deal_with(&mut self, event: Candidate) -> bool {
-        if event.came_early {
+        if event.came_early || (self.late == Late::Waits && event.is_late()) {
             self.early.push(event);
         } else if event.is_blocked() {
             if let Some(room) = self.rooms.get_mut(&event.lane) {

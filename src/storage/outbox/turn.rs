@@ -141,7 +141,7 @@ async fn acquired_before(conn: &mut Conn<'_>, turn: &Turn, wants: &[Want], in_ha
 }
 
 async fn choose(conn: &mut Conn<'_>, turn: &Turn, ground: &Ground<'_>, wants: &[Want]) -> sqlx::Result<Choice> {
-    let mut chooser = Chooser::new(wants, turn.bytes, turn.suspects);
+    let mut chooser = Chooser::new(wants, turn.bytes, turn.suspects, turn.late);
     let lines = fetch::lines(conn, &turn.queue, &ground.moved, LINE_LOOK).await?;
     let found = fetch::find(conn, &turn.queue, ground.now, wants, &ground.with_lines).await?;
     chooser.retries(found.due);

@@ -14,6 +14,7 @@ const RULES: Rules = Rules {
     later: Backoff { first: Duration::from_secs(2), max: Duration::from_secs(16) },
     keep: KEEP,
     jitter: 1.0,
+    late: Late::Goes,
 };
 
 fn outgoing(position: i64) -> Box<Outgoing> {

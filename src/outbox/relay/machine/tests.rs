@@ -13,7 +13,7 @@ use crate::broker::CONFIRMED;
 use crate::clock::{self, Timestamp};
 use crate::engine::ledger::{Guarded, StoreError};
 use crate::outbox::event::{Attributes, Envelope, EventId, OnFailure};
-use crate::outbox::store::{Acquired, DeadLetter, How, Leased, Parking, Reach, Retries, Taking, Turn, Turned};
+use crate::outbox::store::{Acquired, DeadLetter, How, Late, Leased, Parking, Reach, Retries, Taking, Turn, Turned};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -4,25 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Machine, Quarantine, Ticket};
+use super::{Machine, Quarantine};
 use crate::broker::Ordering;
 use crate::clock::Instant;
 use crate::engine::ledger::{Guarded, StoreError};
 use crate::outbox::relay::lane::{HeldLane, Stage};
-use crate::outbox::relay::line::{InHand, InHandState, Left};
-use crate::outbox::store::{
-    Acquired, Conclusion, How, Lane, MAX_TURN, Reach, RelayId, Retries, Suspects, Turn, Turned, Want,
-};
-
-/// What a row costs in memory beside its data.
-const ROW_BYTES: usize = 512;
+use crate::outbox::relay::line::Left;
+use crate::outbox::store::{Conclusion, How, Lane, MAX_TURN, Reach, RelayId, Retries, Suspects, Turn, Turned, Want};
 
 /// The pauses between tries of a turn that was not written.
 const TURN_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_TURN_PAUSE: Duration = Duration::from_secs(2);
-
-/// How soon an early event is looked at again that found others of its key in hand.
-const BEHIND_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is to be written, and what is being written.
 #[derive(Debug)]
@@ -46,8 +38,17 @@ pub(super) struct Turns {
 struct Pending {
     conclusions: Vec<Conclusion>,
     /// What becomes of events that are taken up before these conclusions are written: their keys stop.
-    stopped: HashMap<(Lane, Arc<str>), How>,
+    stopped: HashMap<(Lane, Arc<str>), Stopped>,
     since: Option<Instant>,
+}
+
+/// A key that stops as soon as that is on record.
+#[derive(Debug, Clone)]
+pub(super) struct Stopped {
+    /// What becomes of those that come behind.
+    pub(super) how: How,
+    /// The highest position of those that have left its line.
+    pub(super) last: i64,
 }
 
 #[derive(Debug)]
@@ -83,21 +84,26 @@ impl Turns {
 
     /// Notes what becomes of the events that have left the line of `key`.
     pub(super) fn conclude(&mut self, lane: Lane, key: &Arc<str>, left: &[Left], now: Instant) {
-        let Some(last) = left.last() else { return };
-        match &last.how {
-            How::Sent { .. } | How::Early { .. } => {}
-            How::Parked { .. } if !last.stops => {}
-            How::Parked { .. } | How::Retry { .. } | How::Later { .. } | How::Waiting => {
-                self.pending.stopped.insert((lane, Arc::clone(key)), How::Waiting);
-            }
-            How::GivenBack => {
-                self.pending.stopped.insert((lane, Arc::clone(key)), How::GivenBack);
-            }
+        let Some(last) = left.iter().map(|event| event.position).max() else { return };
+        let is_stopped = left.iter().any(|event| event.stops || event.how == How::Waiting);
+        let is_given_back = left.iter().any(|event| event.how == How::GivenBack);
+        let behind = match (is_stopped, is_given_back) {
+            (true, _) => Some(How::Waiting),
+            (false, true) => Some(How::GivenBack),
+            (false, false) => None,
+        };
+        if let Some(how) = behind {
+            self.pending.stopped.insert((lane, Arc::clone(key)), Stopped { how, last });
         }
         for Left { position, how, .. } in left {
             self.pending.conclusions.push(Conclusion { lane, position: *position, how: how.clone() });
         }
         self.pending.since.get_or_insert(now);
+    }
+
+    /// What becomes of one of `key` that is taken up before what stops the key is on record.
+    pub(super) fn stopped(&self, lane: Lane, key: &Arc<str>) -> Option<Stopped> {
+        self.pending.stopped.get(&(lane, Arc::clone(key))).cloned()
     }
 
     /// Forgets what is to be said about a lane that is lost.
@@ -172,6 +178,7 @@ impl Machine {
             bytes: self.options.window_bytes.saturating_sub(self.in_hand_bytes) as u64,
             suspects: Suspects::Take,
             parking: self.options.parking.clone(),
+            late: self.options.late,
             again: None,
         });
         let current = Current { turn: Arc::clone(&turn), pending, before, unclear: false, is_under_way: true };
@@ -327,59 +334,6 @@ impl Machine {
                 lane.emptied(found.get(&want.lane).copied().unwrap_or_default());
             }
         }
-    }
-
-    fn take_up(&mut self, acquired: Acquired, is_alone: bool, now: Instant) {
-        let Acquired { lane, position, key, attempts, deferrals, came_early, deaths, on_failure, event } = acquired;
-        let rules = self.rules(0.0);
-        let has_killed = deaths >= self.options.crash_attempts;
-        let key: Arc<str> = key.into();
-        let stopped = self.turns.pending.stopped.get(&(lane, Arc::clone(&key))).cloned();
-        let is_recalled = self.stopping || self.health.is_away();
-        let Some(held) = self.lanes.get_mut(&lane.number).filter(|held| held.epoch == lane.epoch) else { return };
-        if held.line(&key).is_some_and(|line| line.get(position).is_some()) {
-            // The database had forgotten that it is in hand.
-            return;
-        }
-        let is_behind = came_early && (stopped.is_some() || held.line(&key).is_some());
-        let how = match stopped {
-            // Who came early stands behind nobody, since it may stand before whom it waits for.
-            _ if is_behind => {
-                Some(How::Early { after: BEHIND_PAUSE, reason: "another one of its key is first".into() })
-            }
-            Some(how) => Some(how),
-            None if is_recalled || held.stage == Stage::Leaving => Some(How::GivenBack),
-            None if deaths > 1 && !has_killed && !is_alone => {
-                self.quarantine = Some(Quarantine { lane, recorded: false });
-                Some(How::GivenBack)
-            }
-            None => None,
-        };
-        if let Some(how) = how {
-            // Those of its key that are under way, if any, come before it and say nothing else about it.
-            let left = [Left { position, bytes: 0, deaths, how, stops: false }];
-            if left[0].how == How::GivenBack {
-                held.given_back();
-            }
-            self.turns.conclude(lane, &key, &left, now);
-            return;
-        }
-        let bytes = ROW_BYTES + event.as_ref().map_or(0, |outgoing| outgoing.event.data.len());
-        let state = match event {
-            Ok(_) if has_killed => {
-                InHandState::Unpublishable(format!("the relay died {deaths} times while publishing it").into())
-            }
-            Ok(outgoing) => InHandState::Unpublished(Box::new(outgoing)),
-            Err(reason) => InHandState::Unpublishable(reason),
-        };
-        self.serial += 1;
-        let serial = self.serial;
-        held.push(&key, InHand { position, serial, attempts, deferrals, deaths, on_failure, bytes, state }, &rules);
-        self.in_hand += 1;
-        self.in_hand_bytes += bytes;
-        self.killers += usize::from(deaths > 1);
-        self.calls.push_back(Ticket { lane, position, key: Arc::clone(&key), serial });
-        self.settle(lane, &key, &rules, now);
     }
 }
 

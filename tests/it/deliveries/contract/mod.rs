@@ -7,7 +7,9 @@ mod versions;
 use std::time::Duration;
 
 use oncegate::inbox::store::{Deposited, Deposits as _, NewDelivery, queue_of};
-use oncegate::outbox::store::{Acquired, Outbox as _, Parking, Reach, RelayId, Retries, Suspects, Taking, Turn, Want};
+use oncegate::outbox::store::{
+    Acquired, Late, Outbox as _, Parking, Reach, RelayId, Retries, Suspects, Taking, Turn, Want,
+};
 use oncegate::storage::Store;
 
 use super::SUBSCRIPTION;
@@ -53,6 +55,7 @@ impl Ground {
             bytes: 1 << 30,
             suspects: Suspects::Take,
             parking: Parking::default(),
+            late: Late::Goes,
             again: None,
         };
         self.store.turn(&turn).await.unwrap().acquired

@@ -1,6 +1,6 @@
 use oncegate::engine::ledger::Guarded;
 use oncegate::outbox::desk::{Action, Desk as _, Filter, Mode, Order, State, Which};
-use oncegate::outbox::store::{Acquired, How, Turn};
+use oncegate::outbox::store::{Acquired, How, Late, Turn};
 
 use super::{Ground, HOUR, Holder, New, SENT, conclusions, new, parked, positions, retry};
 use crate::servers::database::{Kind, on_each_database};
@@ -16,6 +16,8 @@ on_each_database!(
     an_early_event_comes_as_soon_as_whom_it_waits_for_is_sent,
     early_events_are_counted_listed_and_decided_about,
     a_person_begins_anew,
+    one_that_was_committed_late_waits_for_who_stops_its_key,
+    one_that_was_committed_late_does_not_pass_what_a_dead_relay_had_in_hand,
 );
 
 const EARLY: i64 = 7;
@@ -211,7 +213,7 @@ async fn early_events_are_counted_listed_and_decided_about(kind: Kind) {
     let holder = ground.holder().await;
     let first = early_event(&ground, &holder).await;
     let backlog = ground.store.backlog(super::QUEUE, 9).await.unwrap();
-    assert_eq!((backlog.unsent, backlog.blocking), (1, 0));
+    assert_eq!((backlog.unsent, backlog.waiting, backlog.blocking), (1, 1, 0));
     assert!(backlog.oldest.is_some());
     let listed = ground.store.list(&Filter::default(), None, 10).await.unwrap();
     assert_eq!((listed.len(), listed[0].state), (1, State::Early));
@@ -236,4 +238,64 @@ async fn a_person_begins_anew(kind: Kind) {
     let order = Order { action: Action::Retry, to, reason: "x".into(), mode: Mode::Carry };
     assert_eq!(ground.store.act(&order).await.unwrap().changed.len(), 1);
     assert_eq!(facts(&holder.acquire().await[0]), (1, 0, false));
+}
+
+/// What a subscription's relay asks for.
+fn delivering(holder: &Holder<'_>) -> Turn {
+    Turn { late: Late::Waits, ..holder.turn() }
+}
+
+/// An event of key `a` that got its position long ago, and is committed now.
+async fn commit_late(ground: &Ground, position: i64) {
+    ground.run(&ground.insert(new(0, "a"), Some(position))).await;
+}
+
+async fn one_that_was_committed_late_waits_for_who_stops_its_key(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    let holder = ground.holder().await;
+    ground.run(&ground.insert(new(0, "a"), Some(1000))).await;
+    let newer = holder.acquire().await;
+    holder.conclude(&[(&newer[0], later())]).await;
+    commit_late(&ground, 500).await;
+    let other = ground.insert(new(0, "b"), Some(501));
+    ground.run(&other).await;
+    let acquired = holder.apply(&delivering(&holder)).await.acquired;
+    assert_eq!(positions(&acquired), [501], "another key's");
+    assert_eq!(ground.state(500).await, EARLY);
+    holder.conclude(&[(&acquired[0], SENT)]).await;
+    make_due(&ground).await;
+    let acquired = holder.apply(&delivering(&holder)).await.acquired;
+    assert_eq!(positions(&acquired), [1000], "who was first is tried again first");
+    let turn = Turn { conclusions: conclusions(&[(&acquired[0], SENT)]), ..delivering(&holder) };
+    holder.apply(&turn).await;
+    make_due(&ground).await;
+    assert_eq!(positions(&holder.apply(&delivering(&holder)).await.acquired), [500]);
+
+    // Among events nothing is promised of commits that overlap.
+    let ground = Ground::new(kind).await;
+    let holder = ground.holder().await;
+    ground.run(&ground.insert(new(0, "a"), Some(1000))).await;
+    let newer = holder.acquire().await;
+    holder.conclude(&[(&newer[0], later())]).await;
+    commit_late(&ground, 500).await;
+    assert_eq!(positions(&holder.acquire().await), [500]);
+}
+
+async fn one_that_was_committed_late_does_not_pass_what_a_dead_relay_had_in_hand(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    ground.run(&ground.insert(new(0, "a"), Some(1000))).await;
+    assert_eq!(positions(&ground.holder().await.acquire().await), [1000]);
+    commit_late(&ground, 500).await;
+    let heir = ground.heir().await;
+    let acquired = heir.apply(&delivering(&heir)).await.acquired;
+    assert_eq!((positions(&acquired), acquired[0].deaths), (vec![1000], 1), "it may have been delivered");
+    let turn = Turn { conclusions: conclusions(&[(&acquired[0], later())]), ..delivering(&heir) };
+    assert_eq!(heir.apply(&turn).await.acquired, []);
+    assert_eq!(ground.state(500).await, EARLY);
+    make_due(&ground).await;
+    let acquired = heir.apply(&delivering(&heir)).await.acquired;
+    let turn = Turn { conclusions: conclusions(&[(&acquired[0], SENT)]), ..delivering(&heir) };
+    heir.apply(&turn).await;
+    make_due(&ground).await;
+    assert_eq!(positions(&heir.apply(&delivering(&heir)).await.acquired), [500], "nothing is passed over");
 }

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use oncegate::engine::ledger::Guarded;
 use oncegate::outbox::store::{
-    Acquired, Conclusion, How, Lane, Outbox as _, Parking, Reach, RelayId, Retries, Suspects, Taking, Turn, Turned,
-    Want,
+    Acquired, Conclusion, How, Lane, Late, Outbox as _, Parking, Reach, RelayId, Retries, Suspects, Taking, Turn,
+    Turned, Want,
 };
 use oncegate::storage::Store;
 
@@ -176,6 +176,7 @@ impl Holder<'_> {
             bytes: 1 << 20,
             suspects: Suspects::Take,
             parking: Parking::default(),
+            late: Late::Goes,
             again: None,
         }
     }

@@ -74,3 +74,33 @@ fn a_turn_says_what_becomes_of_what_is_parked() {
     let mut desk = Desk::with(RelayOptions { parking: parking.clone(), ..options() }, Ordering::OneByOne, 1);
     assert_eq!(desk.turn().parking, parking);
 }
+
+/// Its transaction was the slower one of two.
+#[test]
+fn who_was_committed_late_does_not_wait_in_front_of_who_stops_its_key() {
+    let mut desk = Desk::with(RelayOptions { late: Late::Waits, ..options() }, Ordering::OneByOne, 1);
+    desk.turn_brings(vec![event(0, 7, "a")]);
+    let calls = desk.calls();
+    desk.machine.woken();
+    desk.turn_brings(vec![event(0, 3, "a"), event(0, 4, "b"), event(0, 8, "a")]);
+    assert_eq!(desk.positions(), [4], "another key's");
+    // It is unknown what became of the first one, and that is not on record yet.
+    desk.machine.woken();
+    let turn = desk.turn();
+    desk.end(&calls[0], later());
+    desk.turned(&turn, vec![event(0, 5, "a"), event(0, 9, "a")]);
+    let expected = [(7, "later"), (3, "early"), (8, "waits"), (5, "early"), (9, "waits")];
+    assert_eq!(words(&desk.turn_brings(vec![])), expected);
+}
+
+#[test]
+fn who_was_committed_late_comes_after_whom_was_taken_up_before() {
+    let mut desk = Desk::with(RelayOptions { late: Late::Waits, ..options() }, Ordering::OneByOne, 1);
+    desk.turn_brings(vec![event(0, 7, "a")]);
+    let calls = desk.calls();
+    desk.machine.woken();
+    desk.turn_brings(vec![event(0, 3, "a")]);
+    assert!(desk.positions().is_empty());
+    desk.end(&calls[0], CONFIRMED);
+    assert_eq!(desk.positions(), [3], "however busy its key is");
+}
