@@ -72,6 +72,8 @@ enum Came {
     Judged(DeliveryResult, String),
     /// The handler did not take it, and may.
     Again(String),
+    /// Nobody knows what an earlier call came to, and it may be called again: the handler honours the key.
+    Unknown(String),
     /// It can't be now.
     NotNow(DeliveryResult, String),
     /// It waits for another one of its key.
@@ -104,7 +106,7 @@ impl Publisher for Deliverer {
     fn publish(&self, event: Outgoing) -> BoxFuture<'static, Published> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
-            let came = inner.deliver(&event).await.for_the_last_time(&event, inner.subscription.attempts);
+            let came = inner.deliver(&event).await.for_the_last_time(&event, &inner.subscription);
             if let Some(result) = came.result() {
                 inner.meters.count(result);
             }
@@ -216,10 +218,13 @@ impl Inner {
             (Heard::Done, Recorded::Released | Recorded::Unknown | Recorded::Streaming | Recorded::Nothing) => {
                 Came::NotNow(DeliveryResult::Deferred, format!("{said}, which is not on record yet"))
             }
+            (Heard::Again, Recorded::Unknown | Recorded::Nothing) => Came::Unknown(earlier_is_unknown(&said)),
             (Heard::Again, _) => Came::Again(said),
-            (Heard::Never, Recorded::Unknown) => {
-                Came::Judged(DeliveryResult::Rejected, format!("{said}; what an earlier call came to is unknown"))
+            // Parked, it would let a newer version go on, and what is unknown may come after that one.
+            (Heard::Never, Recorded::Unknown | Recorded::Nothing) if self.subscription.rules.version.is_some() => {
+                Came::NotNow(DeliveryResult::Deferred, earlier_is_unknown(&said))
             }
+            (Heard::Never, Recorded::Unknown) => Came::Judged(DeliveryResult::Rejected, earlier_is_unknown(&said)),
             (Heard::Never, _) => Came::Judged(DeliveryResult::Rejected, said),
             (Heard::Nobody, _) => self.nobody(Sign::Refuses, said),
         }
@@ -234,7 +239,7 @@ impl Inner {
     /// it may choke on just this message.
     fn unknown(&self, reason: &str) -> Came {
         match self.subscription.policy.on_unknown {
-            OnUnknown::Forward => Came::Again(format!("{reason}: its outcome is unknown")),
+            OnUnknown::Forward => Came::Unknown(format!("{reason}: its outcome is unknown")),
             OnUnknown::Hold | OnUnknown::Lookup(_) => {
                 Came::NotNow(DeliveryResult::Deferred, format!("{reason}: its outcome is unknown"))
             }
@@ -257,6 +262,10 @@ impl Inner {
             }
         }
     }
+}
+
+fn earlier_is_unknown(said: &str) -> String {
+    format!("{said}; what an earlier call came to is unknown")
 }
 
 /// What is done already: by this delivery, if it was in somebody's hands before.
@@ -298,10 +307,18 @@ fn said(event: &Envelope) -> Said<'_> {
 }
 
 impl Came {
-    /// The same, where this try was the last one: `attempts` are allowed.
-    fn for_the_last_time(self, outgoing: &Outgoing, attempts: u32) -> Self {
+    /// The same, where this try was the last one that is allowed. One with a version whose outcome is unknown goes on
+    /// being tried, with pauses that grow: given up, it would let a newer version pass, whose effect it may still
+    /// overwrite.
+    fn for_the_last_time(self, outgoing: &Outgoing, subscription: &Subscription) -> Self {
+        let attempts = subscription.attempts;
+        let is_last = outgoing.attempts >= attempts;
         match self {
-            Self::Again(reason) if outgoing.attempts >= attempts => {
+            Self::Unknown(reason) if is_last && subscription.rules.version.is_some() => Self::NotNow(
+                DeliveryResult::Deferred,
+                format!("{reason}, {attempts} times; newer versions wait for it"),
+            ),
+            Self::Again(reason) | Self::Unknown(reason) if is_last => {
                 Self::Judged(DeliveryResult::Rejected, format!("{reason}, {attempts} times"))
             }
             other => other,
@@ -311,7 +328,7 @@ impl Came {
     fn result(&self) -> Option<DeliveryResult> {
         match self {
             Self::Over(result, _) | Self::Judged(result, _) | Self::NotNow(result, _) => Some(*result),
-            Self::Again(_) | Self::Early(_) => Some(DeliveryResult::Deferred),
+            Self::Again(_) | Self::Unknown(_) | Self::Early(_) => Some(DeliveryResult::Deferred),
             Self::Away(_) => None,
         }
     }
@@ -320,7 +337,7 @@ impl Came {
         Err(match self {
             Self::Over(result, frees) => return Ok(Confirmed { result: Some(result.as_str()), frees }),
             Self::Judged(result, reason) => PublishError::Judged { result: result.as_str(), reason },
-            Self::Again(reason) => PublishError::Refused(reason),
+            Self::Again(reason) | Self::Unknown(reason) => PublishError::Refused(reason),
             Self::NotNow(_, reason) => PublishError::Later(reason),
             Self::Early(reason) => PublishError::Early(reason),
             Self::Away(reason) => PublishError::Unavailable(reason),
@@ -338,6 +355,7 @@ mod tests {
     use super::*;
     use crate::clock::Timestamp;
     use crate::entry::StoredResponse;
+    use crate::inbox::subscription::fixture::subscription;
     use crate::outbox::event::EventId;
 
     fn outgoing(attempts: u32, tried: bool) -> Outgoing {
@@ -383,11 +401,27 @@ mod tests {
 
     #[test]
     fn the_last_refusal_is_a_rejection() {
+        // Three attempts are allowed.
+        let points = subscription(r#""body:/no""#);
         let again = || Came::Again("the handler answered 503".to_owned());
-        assert_eq!(again().for_the_last_time(&outgoing(2, true), 3), again());
+        assert_eq!(again().for_the_last_time(&outgoing(2, true), &points), again());
         let rejected = Came::Judged(DeliveryResult::Rejected, "the handler answered 503, 3 times".to_owned());
-        assert_eq!(again().for_the_last_time(&outgoing(3, true), 3), rejected);
+        assert_eq!(again().for_the_last_time(&outgoing(3, true), &points), rejected);
         let later = || Came::NotNow(DeliveryResult::Deferred, String::new());
-        assert_eq!(later().for_the_last_time(&outgoing(9, true), 3), later(), "only refusals count");
+        assert_eq!(later().for_the_last_time(&outgoing(9, true), &points), later(), "only refusals count");
+    }
+
+    #[test]
+    fn a_version_whose_outcome_is_unknown_is_never_given_up() {
+        let unknown = || Came::Unknown("no answer in time".to_owned());
+        let mut points = subscription(r#""body:/no""#);
+        let rejected = Came::Judged(DeliveryResult::Rejected, "no answer in time, 3 times".to_owned());
+        assert_eq!(unknown().for_the_last_time(&outgoing(3, true), &points), rejected);
+        points.rules.version = Some("body:/version".parse().unwrap());
+        assert_eq!(unknown().for_the_last_time(&outgoing(2, true), &points), unknown(), "until then it counts");
+        let last = unknown().for_the_last_time(&outgoing(3, true), &points);
+        assert!(matches!(last, Came::NotNow(DeliveryResult::Deferred, _)), "{last:?}");
+        let refused = Came::Again("the handler answered 503".to_owned()).for_the_last_time(&outgoing(3, true), &points);
+        assert!(matches!(refused, Came::Judged(DeliveryResult::Rejected, _)), "what had no effect: {refused:?}");
     }
 }
