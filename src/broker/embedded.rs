@@ -55,11 +55,30 @@ pub trait Messages: Send + Sync + 'static {
         limit: u32,
     ) -> BoxFuture<'a, Result<Vec<Stored>, StoreError>>;
 
-    /// Removes up to `limit` messages, the oldest first, that are older than `keep`, and says how many.
+    /// Removes up to `limit` messages, of each topic the oldest first, that are older than `keep`; but none that a
+    /// [known](crate::inbox::store::Deposits::enlist) consumer of its topic has not taken.
     ///
     /// # Errors
     /// If the database can't be asked.
-    fn trim<'a>(&'a self, queue: &'a str, keep: Duration, limit: u32) -> BoxFuture<'a, Result<u64, StoreError>>;
+    fn trim<'a>(&'a self, queue: &'a str, keep: Duration, limit: u32) -> BoxFuture<'a, Result<Trimmed, StoreError>>;
+}
+
+/// What a trim did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// How many messages were removed.
+    pub removed: u64,
+    /// Consumers that keep messages from being removed whose time is over.
+    pub behind: Vec<Behind>,
+}
+
+/// A consumer that has not taken what is older than it should get.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Behind {
+    /// The topic.
+    pub topic: Box<str>,
+    /// Whose cursor it is.
+    pub consumer: Box<str>,
 }
 
 /// A message for the table.
@@ -335,8 +354,8 @@ mod tests {
             Box::pin(async { Ok(Vec::new()) })
         }
 
-        fn trim<'a>(&'a self, _: &'a str, _: Duration, _: u32) -> BoxFuture<'a, Result<u64, StoreError>> {
-            Box::pin(async { Ok(0) })
+        fn trim<'a>(&'a self, _: &'a str, _: Duration, _: u32) -> BoxFuture<'a, Result<Trimmed, StoreError>> {
+            Box::pin(async { Ok(Trimmed::default()) })
         }
     }
 

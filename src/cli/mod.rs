@@ -1,5 +1,6 @@
 //! The command line.
 
+mod cursors;
 mod deliveries;
 mod demo;
 mod desk;
@@ -51,6 +52,9 @@ enum Command {
     /// What subscriptions have received, and what came of it.
     #[command(subcommand)]
     Deliveries(deliveries::Deliveries),
+    /// How far subscriptions have come in embedded queues.
+    #[command(subcommand)]
+    Cursors(cursors::Cursors),
     /// Compares what was published to a topic with what subscriptions made of it, and names what is missing.
     Reconcile(reconcile::Reconcile),
 }
@@ -141,6 +145,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Identity(identity) => identity.run(),
         Command::Events(events) => events.run(),
         Command::Deliveries(deliveries) => deliveries.run(),
+        Command::Cursors(cursors) => cursors.run(),
         Command::Reconcile(reconcile) => reconcile.run(),
     };
     let (text, code) = match done {

@@ -81,6 +81,28 @@ pub struct Cursor {
     pub to: i64,
 }
 
+/// A consumer of an embedded queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerId {
+    /// The queue.
+    pub queue: Box<str>,
+    /// The topic.
+    pub topic: Box<str>,
+    /// Whose cursor it is: the subscription's group.
+    pub consumer: Box<str>,
+}
+
+/// How far a consumer of an embedded queue has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Whose cursor it is.
+    pub id: ConsumerId,
+    /// Of the last message that it has taken.
+    pub position: i64,
+    /// How many it has not: at most 10,000 are counted.
+    pub left: u64,
+}
+
 /// What a deposit did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deposited {
@@ -125,6 +147,14 @@ pub trait Deposits: Send + Sync + 'static {
         cursor: Option<&'a Cursor>,
     ) -> BoxFuture<'a, Result<Deposited, StoreError>>;
 
+    /// Makes a consumer of an embedded queue known, at the beginning unless it is known already: from now on no message
+    /// of the topic [leaves](crate::broker::embedded::Messages::trim) that it has not taken.
+    ///
+    /// # Errors
+    /// If the database can't be asked. It may be called again at any time.
+    fn enlist<'a>(&'a self, queue: &'a str, topic: &'a str, consumer: &'a str)
+    -> BoxFuture<'a, Result<(), StoreError>>;
+
     /// The position after which a consumer of an embedded queue goes on; 0 before the first message.
     ///
     /// # Errors
@@ -135,6 +165,18 @@ pub trait Deposits: Send + Sync + 'static {
         topic: &'a str,
         consumer: &'a str,
     ) -> BoxFuture<'a, Result<i64, StoreError>>;
+
+    /// The cursors of all embedded queues, in the order of their names.
+    ///
+    /// # Errors
+    /// If the database can't be asked.
+    fn standings(&self) -> BoxFuture<'_, Result<Vec<Standing>, StoreError>>;
+
+    /// Forgets a cursor, and says whether there was one.
+    ///
+    /// # Errors
+    /// If the database can't be asked.
+    fn forget_cursor<'a>(&'a self, id: &'a ConsumerId) -> BoxFuture<'a, Result<bool, StoreError>>;
 
     /// The version of `entity` that `subscription` has applied last, if any. `entity` is the delivery's line key.
     ///

@@ -1,5 +1,6 @@
 //! The queues of a running gateway: their lanes, and the relays that publish what the outbox holds for them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::brokers::publisher;
 use super::{Background, ServeError};
-use crate::broker::embedded::Messages;
+use crate::broker::embedded::{Behind, Messages};
 use crate::config::{Config, Queue, QueueUrl};
 use crate::engine::OnEvents;
 use crate::outbox::lane::Lanes;
@@ -116,14 +117,28 @@ fn options(config: &Config, queue: &Queue) -> RelayOptions {
 /// Removes old messages of an embedded queue until `stop`.
 async fn trim(queue: Box<str>, keep: Duration, messages: Arc<dyn Messages>, stop: CancellationToken) {
     let trimming = async {
+        let mut told = HashSet::new();
         loop {
             match messages.trim(&queue, keep, TRIM_LIMIT).await {
-                Ok(count) if count >= u64::from(TRIM_LIMIT) => continue,
-                Ok(_) => {}
+                Ok(trimmed) if trimmed.removed >= u64::from(TRIM_LIMIT) => continue,
+                Ok(trimmed) => told = tell_behind(&queue, trimmed.behind, &told),
                 Err(error) => tracing::warn!(queue = %queue, %error, "old messages were not removed"),
             }
             tokio::time::sleep(TRIM_EVERY).await;
         }
     };
     stop.run_until_cancelled(trimming).await;
+}
+
+/// Tells once of each consumer that keeps old messages, for as long as it does.
+fn tell_behind(queue: &str, behind: Vec<Behind>, told: &HashSet<Behind>) -> HashSet<Behind> {
+    for one in behind.iter().filter(|one| !told.contains(*one)) {
+        let Behind { topic, consumer } = one;
+        tracing::error!(
+            %queue, %topic, %consumer,
+            "messages that are older than the queue's retention are kept, since a subscription has not taken them: it \
+             stands still or is gone (`oncegate cursors forget` lets those of one that is gone leave)"
+        );
+    }
+    behind.into_iter().collect()
 }

@@ -1,5 +1,7 @@
 //! The embedded queue's table: the contract of [`crate::broker::embedded`].
 
+mod trim;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ use super::error::classify;
 use super::text::Statement;
 use super::transaction::{Transaction, within};
 use super::value::{Column, Value};
-use crate::broker::embedded::{Message, Messages, Stored};
-use crate::clock::{Timestamp, millis};
+use crate::broker::embedded::{Message, Messages, Stored, Trimmed};
+use crate::clock::Timestamp;
 use crate::engine::ledger::StoreError;
 use crate::sealer::{Place, Sealer, What, row_of};
 
@@ -64,14 +66,6 @@ static TAIL_OF_TOPIC: Statement = Statement::new(|dialect, _| {
     )
 });
 
-static OLDEST: Statement = Statement::new(|_, _| {
-    "SELECT m.position, m.created_at FROM messages AS m WHERE m.queue = ? ORDER BY m.position LIMIT ?".to_owned()
-});
-
-static REMOVE: Statement = Statement::new(|dialect, size| {
-    format!("DELETE FROM messages WHERE position{} AND created_at <= ?", dialect.among_ints(size))
-});
-
 impl Messages for Store {
     fn append<'a>(&'a self, queue: &'a str, messages: &'a [Message]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
@@ -101,14 +95,8 @@ impl Messages for Store {
         })
     }
 
-    fn trim<'a>(&'a self, queue: &'a str, keep: Duration, limit: u32) -> BoxFuture<'a, Result<u64, StoreError>> {
-        Box::pin(async move {
-            let oldest = self.query(&OLDEST, &[queue.into(), i64::from(limit).into()]).await?;
-            let mut transaction = self.begin().await?;
-            let until = transaction.now.0.saturating_sub(millis(keep));
-            let work = within(self.statement_timeout, trim_in(&mut transaction.conn(), &oldest, until)).await;
-            transaction.end(work).await
-        })
+    fn trim<'a>(&'a self, queue: &'a str, keep: Duration, limit: u32) -> BoxFuture<'a, Result<Trimmed, StoreError>> {
+        Box::pin(trim::trim(self, queue, keep, limit))
     }
 }
 
@@ -195,20 +183,4 @@ fn read(queue: &str, row: &Row, sealer: &Sealer) -> sqlx::Result<Stored> {
         created_at: Timestamp(row.int(1)?),
         message: Message { id, topic: text(3)?, key: text(4)?, content_type: text(5)?, attributes, data },
     })
-}
-
-async fn trim_in(conn: &mut Conn<'_>, oldest: &[Row], until: i64) -> sqlx::Result<u64> {
-    let mut over = Vec::new();
-    for row in oldest {
-        if row.int(1)? <= until {
-            over.push([Value::from(row.int(0)?)]);
-        }
-    }
-    let mut removed = 0;
-    for chunk in over.chunks(MAX_ROWS) {
-        let mut values = conn.dialect().bind_rows(chunk);
-        values.push(until.into());
-        removed += conn.execute(REMOVE.text(conn.dialect(), chunk.len()), &values).await?;
-    }
-    Ok(removed)
 }

@@ -15,7 +15,9 @@ use super::text::Statement;
 use super::transaction::{Transaction, within};
 use crate::clock::millis;
 use crate::engine::ledger::StoreError;
-use crate::inbox::store::{Cursor, Deposited, Deposits, MAX_DEPOSIT, NewDelivery, Version};
+use crate::inbox::store::{
+    ConsumerId, Cursor, Deposited, Deposits, MAX_DEPOSIT, NewDelivery, Standing, Version, queue_of,
+};
 
 /// How often a deposit may be rolled back over others who keep some of the same messages: where two lock the same rows
 /// the database ends one of them, who finds the other's rows there when it comes again.
@@ -52,6 +54,33 @@ impl Deposits for Store {
             let found = self.query(&cursors::POSITION, &[queue.into(), topic.into(), consumer.into()]).await?;
             let position = found.first().map_or(Ok(0), |row| row.int(0));
             position.map_err(|error| classify(&error))
+        })
+    }
+
+    fn enlist<'a>(
+        &'a self,
+        queue: &'a str,
+        topic: &'a str,
+        consumer: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut transaction = self.begin().await?;
+            let mut conn = transaction.conn();
+            let work = within(self.statement_timeout, cursors::enlist(&mut conn, queue, topic, consumer)).await;
+            transaction.end(work).await
+        })
+    }
+
+    fn standings(&self) -> BoxFuture<'_, Result<Vec<Standing>, StoreError>> {
+        Box::pin(cursors::standings(self))
+    }
+
+    fn forget_cursor<'a>(&'a self, id: &'a ConsumerId) -> BoxFuture<'a, Result<bool, StoreError>> {
+        Box::pin(async move {
+            let mut transaction = self.begin().await?;
+            let mut conn = transaction.conn();
+            let work = within(self.statement_timeout, cursors::forget(&mut conn, id)).await;
+            transaction.end(work).await
         })
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use oncegate::broker::embedded::{Embedded, Messages as _, Stored};
+use oncegate::broker::embedded::{Behind, Embedded, Messages as _, Stored, Trimmed};
 use oncegate::broker::{CONFIRMED, PublishError, Published, Publisher, cloud_events};
+use oncegate::inbox::store::{Cursor, Deposits as _};
 use oncegate::outbox::event::Outgoing;
 use oncegate::storage::Store;
 
@@ -86,6 +87,7 @@ on_each_database!(
     a_message_is_kept_once_however_often_it_is_published,
     what_is_not_taken_keeps_back_those_of_its_key,
     queues_and_topics_are_apart,
+    what_a_subscription_has_not_taken_stays,
     old_messages_leave_in_bounded_batches,
     a_closed_publisher_takes_nothing,
     what_comes_later_is_committed_later,
@@ -149,11 +151,47 @@ async fn old_messages_leave_in_bounded_batches(kind: Kind) {
     let publisher = ground.publisher(QUEUE);
     publish_all(&publisher, &events).await;
     ground.publisher("other").publish(event("payments", "a", 9)).await.unwrap();
-    let trim = async |keep, limit| ground.store.trim(QUEUE, keep, limit).await.unwrap();
+    let trim = async |keep, limit| ground.store.trim(QUEUE, keep, limit).await.unwrap().removed;
     assert_eq!(trim(Duration::from_secs(3600), 10).await, 0);
     assert_eq!((trim(Duration::ZERO, 3).await, ground.tail(QUEUE, None).await.len()), (3, 2));
     assert_eq!(trim(Duration::ZERO, 3).await, 2);
     assert_eq!(ground.tail("other", None).await.len(), 1);
+}
+
+/// However old they are, and whoever else has.
+async fn what_a_subscription_has_not_taken_stays(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    let publisher = ground.publisher(QUEUE);
+    let events: Vec<_> = (0..5).map(|n| event("payments", "a", n)).collect();
+    publish_all(&publisher, &events).await;
+    publish_all(&publisher, &[event("refunds", "a", 9), event("refunds", "a", 10)]).await;
+    let stored = ground.tail(QUEUE, Some("payments")).await;
+    let step = |consumer: &str, to: usize| Cursor {
+        queue: QUEUE.into(),
+        topic: "payments".into(),
+        consumer: consumer.into(),
+        from: 0,
+        to: stored[to].position,
+    };
+    ground.store.deposit(&[], Some(&step("fast", 4))).await.unwrap();
+    ground.store.enlist(QUEUE, "payments", "slow").await.unwrap();
+    let trim = async || ground.store.trim(QUEUE, Duration::ZERO, 10).await.unwrap();
+    let slow = Behind { topic: "payments".into(), consumer: "slow".into() };
+    // Of other topics everything leaves, and of this one nothing: not even what was there before it was known.
+    assert_eq!(trim().await, Trimmed { removed: 2, behind: vec![slow.clone()] });
+    assert_eq!(ground.tail(QUEUE, None).await.len(), 5);
+    ground.store.deposit(&[], Some(&step("slow", 2))).await.unwrap();
+    ground.store.enlist(QUEUE, "payments", "slow").await.unwrap();
+    assert_eq!(trim().await, Trimmed { removed: 3, behind: vec![slow.clone()] }, "it is known already");
+    let young = ground.store.trim(QUEUE, Duration::from_secs(3600), 10).await.unwrap();
+    assert_eq!(young, Trimmed::default(), "what is not old is in nobody's way");
+
+    let standings = ground.store.standings().await.unwrap();
+    let told: Vec<_> = standings.iter().map(|one| (&*one.id.consumer, one.position, one.left)).collect();
+    assert_eq!(told, [("fast", stored[4].position, 0), ("slow", stored[2].position, 2)]);
+    assert!(ground.store.forget_cursor(&standings[1].id).await.unwrap());
+    assert!(!ground.store.forget_cursor(&standings[1].id).await.unwrap());
+    assert_eq!(trim().await, Trimmed { removed: 2, behind: Vec::new() });
 }
 
 async fn a_closed_publisher_takes_nothing(kind: Kind) {
