@@ -22,7 +22,7 @@
 //! | another message of the same key, or version | conflict | parked |
 //! | the handler refuses it for good, or too often; it can't be understood | rejected | parked |
 //! | the handler refuses it for now | deferred | again, the attempt counts, its key stops |
-//! | nobody knows what became of it | deferred | `forward`: the same; else again, nothing counts, its key stops |
+//! | nobody knows what became of it | deferred | `forward`: the same, though one with a version is never parked for it; else again, nothing counts, its key stops |
 //! | its key is in progress elsewhere | in_progress_elsewhere | again, nothing counts, its key stops |
 //! | it is early | deferred | again, nothing counts, its key goes on |
 //! | nothing can be delivered now | | all is given back, and one probes |
@@ -175,7 +175,10 @@ impl Inner {
         let age = self.engine.database_now().since(outgoing.time);
         Some(match place(number, applied, self.subscription.gap, age) {
             Place::Turn => return None,
-            Place::Stale => Came::Over(DeliveryResult::Stale, None),
+            Place::Stale => match self.deposits.still_newer(&self.subscription.name, entity).await {
+                Ok(()) => Came::Over(DeliveryResult::Stale, None),
+                Err(error) => Came::Away(format!("versions can't be written: {error}")),
+            },
             Place::Duplicate => Came::Over(done(outgoing), self.next(number)),
             Place::Conflict => Came::Judged(
                 DeliveryResult::Conflict,

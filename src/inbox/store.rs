@@ -200,8 +200,16 @@ pub trait Deposits: Send + Sync + 'static {
         version: &'a Version,
     ) -> BoxFuture<'a, Result<Version, StoreError>>;
 
-    /// Forgets up to `limit` entities of `subscription` whose last version was applied longer ago than `keep`, the
-    /// oldest first, and says how many.
+    /// Notes that the version on record for `entity` was needed just now: it is kept as long as if it had been applied
+    /// now.
+    ///
+    /// # Errors
+    /// If the database can't be asked. It may be called again at any time.
+    fn still_newer<'a>(&'a self, subscription: &'a str, entity: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Forgets up to `limit` entities of `subscription` whose last version was applied, or
+    /// [needed](Self::still_newer), longer ago than `keep`, the oldest first, and says how many. None of which a
+    /// delivery waits, for its turn or for a person: an older version may be sent again however late.
     ///
     /// # Errors
     /// If the database can't be asked.

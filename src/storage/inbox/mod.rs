@@ -109,6 +109,14 @@ impl Deposits for Store {
         })
     }
 
+    fn still_newer<'a>(&'a self, subscription: &'a str, entity: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut transaction = self.begin().await?;
+            let work = within(self.statement_timeout, versions::touch(&mut transaction, subscription, entity)).await;
+            transaction.end(work).await
+        })
+    }
+
     fn forget_versions<'a>(
         &'a self,
         subscription: &'a str,
@@ -116,7 +124,8 @@ impl Deposits for Store {
         limit: u32,
     ) -> BoxFuture<'a, Result<u64, StoreError>> {
         Box::pin(async move {
-            let values = [subscription.into(), millis(keep).into(), i64::from(limit).into()];
+            let queue = queue_of(subscription);
+            let values = [subscription.into(), millis(keep).into(), (&*queue).into(), i64::from(limit).into()];
             let over = self.query(&versions::OVER, &values).await?;
             if over.is_empty() {
                 return Ok(0);

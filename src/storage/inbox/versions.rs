@@ -47,12 +47,20 @@ static BEGIN: Statement = Statement::new(|dialect, size| {
     )
 });
 
+/// But those of which something may still be delivered: what waits, and what a person may send again, however long it
+/// has been lying there. All but what is sent, which leaves before its version does.
 pub(super) static OVER: Statement = Statement::new(|dialect, _| {
     let (index, now) = (dialect.by_index("versions_by_time"), dialect.now());
     format!(
         "SELECT v.entity FROM versions AS v{index} WHERE v.subscription = ? AND v.changed_at <= {now} - ? \
+         AND v.entity NOT IN (SELECT e.event_key FROM events AS e WHERE e.state IN (1, 2, 3, 4, 6, 7) AND e.queue = ?) \
          ORDER BY v.subscription, v.changed_at LIMIT ?"
     )
+});
+
+/// A version that was found to be the newer one is remembered from then on: the stale message may be sent again.
+static TOUCH: Statement = Statement::new(|_, _| {
+    "UPDATE versions SET changed_at = ? WHERE subscription = ? AND entity = ? AND changed_at < ?".to_owned()
 });
 
 /// Guarded by the time once more: a version may have been applied in between.
@@ -60,6 +68,13 @@ static FORGET: Statement = Statement::new(|dialect, size| {
     let (among, now) = (dialect.among_texts(size), dialect.now());
     format!("DELETE FROM versions WHERE entity{among} AND subscription = ? AND changed_at <= {now} - ?")
 });
+
+pub(super) async fn touch(transaction: &mut Transaction<'_>, subscription: &str, entity: &str) -> sqlx::Result<()> {
+    let now = transaction.now.0;
+    let mut conn = transaction.conn();
+    let values = [now.into(), subscription.into(), entity.into(), now.into()];
+    conn.execute(TOUCH.text(conn.dialect(), 1), &values).await.map(drop)
+}
 
 /// In the order of their names. Whoever applies a version holds one row, so nobody waits in a circle.
 pub(super) async fn forget(conn: &mut Conn<'_>, over: &[Row], subscription: &str, keep: i64) -> sqlx::Result<u64> {

@@ -2,6 +2,7 @@ use oncegate::engine::ledger::StoreError;
 use oncegate::inbox::store::{Deposits as _, Version};
 
 use super::{Ground, HOUR};
+use crate::deliveries::{SUBSCRIPTION, delivery};
 use crate::servers::database::{Kind, on_each_database};
 
 on_each_database!(
@@ -10,6 +11,7 @@ on_each_database!(
     of_many_at_once_the_highest_stays,
     a_digest_that_is_too_long_is_refused,
     old_ones_are_forgotten_and_newer_ones_are_not,
+    one_is_remembered_while_an_older_one_may_still_be_delivered,
 );
 
 fn version(number: i64, digest: &[u8]) -> Version {
@@ -80,4 +82,30 @@ async fn old_ones_are_forgotten_and_newer_ones_are_not(kind: Kind) {
     assert_eq!(ground.store.version("points", "b").await.unwrap(), None);
     assert_eq!(ground.store.version("points", "renewed").await.unwrap(), Some(version(2, b"")));
     assert_eq!(ground.store.version("stock", "a").await.unwrap(), Some(version(1, b"")), "another one's");
+}
+
+async fn one_is_remembered_while_an_older_one_may_still_be_delivered(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    let known = async |entity: &str| ground.store.version(SUBSCRIPTION, entity).await.unwrap().is_some();
+    let entities = ["parked", "discarded", "waiting", "needed", "sent", "another's"];
+    for entity in entities {
+        ground.store.advance(SUBSCRIPTION, entity, &version(2, b"")).await.unwrap();
+    }
+    let kept: Vec<_> = entities[..5].iter().map(|entity| delivery(entity, entity, b"{}")).collect();
+    ground.deposit(&kept).await;
+    let mut stranger = ground.database.stranger().await;
+    for (entity, state) in [("parked", 4), ("discarded", 6), ("waiting", 3), ("needed", 5), ("sent", 5)] {
+        stranger.run(&format!("UPDATE events SET state = {state} WHERE event_key = '{entity}'")).await;
+    }
+    stranger.run("UPDATE versions SET changed_at = changed_at - 7200000").await;
+    ground.store.still_newer(SUBSCRIPTION, "needed").await.unwrap();
+    assert_eq!(ground.store.forget_versions(SUBSCRIPTION, HOUR, 9).await.unwrap(), 2);
+    for entity in ["parked", "discarded", "waiting", "needed"] {
+        assert!(known(entity).await, "{entity}");
+    }
+    assert!(!known("sent").await && !known("another's").await);
+    // Those that stay are in nobody's way.
+    assert_eq!(ground.store.forget_versions(SUBSCRIPTION, HOUR, 1).await.unwrap(), 0);
+    stranger.run("DELETE FROM events").await;
+    assert_eq!(ground.store.forget_versions(SUBSCRIPTION, HOUR, 9).await.unwrap(), 3);
 }
