@@ -19,7 +19,8 @@ pub(super) struct DeliveryFilters {
     /// Of this subscription.
     #[arg(long)]
     subscription: Option<String>,
-    /// Of this key: the business key (with --subscription), or what they are ordered by.
+    /// Of this key: the business key (where what is stored is sealed, with --subscription), or what they are ordered
+    /// by.
     #[arg(long)]
     key: Option<String>,
     /// With this result: applied, duplicate, stale, conflict or rejected.

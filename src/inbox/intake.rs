@@ -49,7 +49,8 @@ pub(super) fn intake(subscription: &Subscription, lanes: NonZeroU32, received: R
         Err(_) => id_of_delivery.to_string().into(),
     };
     let namespace = &subscription.policy.namespace;
-    let entry = understood.as_ref().map_or(EntryId([0; 32]), |understood| entry(namespace, &understood.key.key));
+    // Of the business key alone, also where a version is a part of what the engine knows: people look for that one.
+    let entry = understood.as_ref().map_or(EntryId([0; 32]), |understood| entry(namespace, &understood.business));
     let (understood, parked) = match understood {
         Ok(understood) => (Some(understood), None),
         Err(unusable) => (None, Some(reason(&unusable))),
@@ -228,6 +229,17 @@ mod tests {
         let (one, other) = (taken(1), taken(2));
         assert_ne!(one.event.event.id, other.event.event.id);
         assert_eq!(one.entry, other.entry);
+    }
+
+    #[test]
+    fn versions_of_a_business_key_are_found_by_it() {
+        let mut subscription = subscription(r#""body:/no""#);
+        subscription.rules.version = Some("body:/version".parse().unwrap());
+        let taken = |data| intake(&subscription, LANES, received(Some("m"), &[], data), [1; 24]);
+        let (one, other) = (taken(r#"{"no":"A-1","version":1}"#), taken(r#"{"no":"A-1","version":2}"#));
+        let business = entry(&subscription.policy.namespace, &Key::from_business("A-1").unwrap());
+        assert_eq!([one.delivery.entry, other.delivery.entry], [business; 2]);
+        assert_ne!(one.understood.unwrap().key, other.understood.unwrap().key);
     }
 
     #[test]

@@ -135,6 +135,14 @@ impl Dialect {
         }
     }
 
+    /// Whether `text` has a value somewhere in it, byte by byte.
+    pub(super) fn contains(self, text: &str) -> String {
+        match self {
+            Self::Postgres => format!("STRPOS({text}, ?) > 0"),
+            Self::MySql | Self::Sqlite => format!("INSTR({text}, ?) > 0"),
+        }
+    }
+
     /// Bytes that were read from a column of text, as its value again.
     pub(super) fn as_text(self, bytes: &str) -> String {
         match self {

@@ -163,6 +163,48 @@ async fn deliveries_are_listed_with_what_came_of_them() {
     assert!(page.contains("first seen") && page.contains("order-4") && page.contains("2500 ms"), "{page}");
 }
 
+/// Its entry is of key and version, and it is ordered by its shop.
+#[tokio::test]
+async fn deliveries_with_versions_are_found_by_their_business_key() {
+    let ground = Ground::new().await;
+    for (id, business_key) in (1..).zip(["order-1", "order-2", "order-1"]) {
+        let id = EventId([id; 16]);
+        let row = Row { id, queue: "sub:stock", state: SENT, key: "shop", business_key, result: Some("applied") };
+        ground.row(row).await;
+    }
+    ground.run_sql("UPDATE events SET entry = randomblob(32)").await;
+    for more in [&["--subscription", "stock"][..], &[]] {
+        let asked = [&["--state", "sent", "--key", "order-1"], more].concat();
+        assert_eq!(ground.listed(&asked), [hex(3), hex(1)], "{more:?}");
+    }
+    assert_eq!(ground.listed(&["--state", "sent", "--key", "shop"]).len(), 3);
+    assert!(ground.listed(&["--state", "sent", "--key", "order"]).is_empty());
+}
+
+#[tokio::test]
+async fn cursors_are_listed_and_forgotten() {
+    let ground = Ground::new().await;
+    for (consumer, position) in [("points", 0), ("stock", 2)] {
+        let values = format!("('default', 'payments', '{consumer}', {position})");
+        ground.run_sql(&format!("INSERT INTO cursors (queue, topic, consumer, position) VALUES {values}")).await;
+    }
+    for id in 1..=3 {
+        let columns = "queue, id, topic, message_key, content_type, attributes, data, created_at";
+        let values = format!("'default', 'm-{id}', 'payments', 'k', '', '{{}}', x'', 0");
+        ground.run_sql(&format!("INSERT INTO messages ({columns}) VALUES ({values})")).await;
+    }
+    let text = |arguments: &[&str]| String::from_utf8(ground.run("cursors", arguments).stdout).unwrap();
+    assert_eq!(text(&["list"]), "default  payments  points: 3 not taken\ndefault  payments  stock: 1 not taken\n");
+    let forget = ["forget", "--topic", "payments", "--consumer", "points"];
+    assert_eq!(ground.run("cursors", &forget).status.code(), Some(0));
+    assert_eq!(ground.run("cursors", &forget).status.code(), Some(3), "there is none any more");
+    let json: Value = serde_json::from_str(&text(&["list", "--output", "json"])).unwrap();
+    assert_eq!(
+        (json.as_array().unwrap().len(), &json[0]["consumer"], &json[0]["left"]),
+        (1, &"stock".into(), &1.into())
+    );
+}
+
 #[tokio::test]
 async fn deliveries_are_redriven_and_given_up() {
     let ground = Ground::new().await;

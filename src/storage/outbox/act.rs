@@ -17,7 +17,7 @@ use crate::storage::value::{Column, Value};
 
 /// Through the index by state, as the lists of [`listed`].
 static OLDEST: Statement = Statement::new(|dialect, _| {
-    let (filter, index) = (listed::FILTER, dialect.by_index("events_by_state"));
+    let (filter, index) = (listed::filter(dialect), dialect.by_index("events_by_state"));
     format!("SELECT e.position, e.queue FROM events AS e{index} WHERE {filter} ORDER BY e.position + 0 LIMIT ?")
 });
 
@@ -129,9 +129,9 @@ async fn find(conn: &mut Conn<'_>, to: &Which) -> sqlx::Result<Vec<(i64, String)
             }
         }
         Which::All { filter, limit } => {
-            let limit = (*limit).min(MAX_LISTED);
+            let (limit, said) = ((*limit).min(MAX_LISTED), listed::key_said(filter));
             for state in states(filter) {
-                let mut values = listed::filter_values(state, filter);
+                let mut values = listed::filter_values(state, filter, said.as_deref());
                 values.push(i64::from(limit).into());
                 for row in conn.query(OLDEST.text(conn.dialect(), 1), &values).await? {
                     found.push(read(&row)?);

@@ -3,15 +3,18 @@
 use std::fmt::Write as _;
 
 use bytes::Bytes;
+use serde_json::Value as Json;
 
 use super::{record, rows, stored};
 use crate::clock::Timestamp;
 use crate::engine::ledger::StoreError;
+use crate::inbox::store::attribute;
 use crate::outbox::desk::{Filter, Listed, MAX_LISTED, Of, Shown, State, Taken};
 use crate::outbox::event::{Attributes, EventId, OnFailure};
 use crate::sealer::{Place, Sealer, What};
 use crate::storage::Store;
 use crate::storage::conn::{Row, unreadable};
+use crate::storage::dialect::Dialect;
 use crate::storage::error::classify;
 use crate::storage::text::Statement;
 use crate::storage::value::Value;
@@ -24,22 +27,30 @@ pub(super) const COLUMNS: &str = "e.position, e.id, e.queue, e.lane, e.event_key
 /// How many columns there are.
 const COUNT: usize = 20;
 
-/// By [`filter_values`]: each condition with whether it counts. Queues of deliveries have a prefix of their own.
-pub(super) const FILTER: &str = "e.state = ? AND CASE WHEN SUBSTR(e.queue, 1, 4) = 'sub:' THEN 1 ELSE 0 END = ? \
-    AND (? = 0 OR e.queue = ?) AND (? = 0 OR e.route = ?) AND (? = 0 OR e.result = ?) \
-    AND (? = 0 OR e.event_key = ? OR e.entry = ?)";
+/// By [`filter_values`]: each condition with whether it counts. Queues of deliveries have a prefix of their own. A
+/// delivery's business key is an attribute: what it is ordered by may be another one, and with versions its entry is of
+/// both.
+pub(super) fn filter(dialect: Dialect) -> String {
+    let has_key = dialect.contains("e.attributes");
+    format!(
+        "e.state = ? AND CASE WHEN SUBSTR(e.queue, 1, 4) = 'sub:' THEN 1 ELSE 0 END = ? \
+         AND (? = 0 OR e.queue = ?) AND (? = 0 OR e.route = ?) AND (? = 0 OR e.result = ?) \
+         AND (? = 0 OR e.event_key = ? OR e.entry = ? OR {has_key})"
+    )
+}
 
 /// Among those that are done, which are most: by position, until there are enough.
-static NEWEST_DONE: Statement = Statement::new(|_, _| {
-    format!("SELECT {COLUMNS} FROM events AS e WHERE {FILTER} AND e.position < ? ORDER BY e.position DESC LIMIT ?")
+static NEWEST_DONE: Statement = Statement::new(|dialect, _| {
+    let filter = filter(dialect);
+    format!("SELECT {COLUMNS} FROM events AS e WHERE {filter} AND e.position < ? ORDER BY e.position DESC LIMIT ?")
 });
 
 /// Among those that are not: all of the state, which are few beside the others. The sums keep the primary
 /// key, and with it all that are done, out of the way.
 static NEWEST: Statement = Statement::new(|dialect, _| {
-    let index = dialect.by_index("events_by_state");
+    let (index, filter) = (dialect.by_index("events_by_state"), filter(dialect));
     format!(
-        "SELECT {COLUMNS} FROM events AS e{index} WHERE {FILTER} AND e.position + 0 < ? \
+        "SELECT {COLUMNS} FROM events AS e{index} WHERE {filter} AND e.position + 0 < ? \
          ORDER BY e.position + 0 DESC LIMIT ?"
     )
 });
@@ -76,8 +87,8 @@ pub(super) fn states(filter: &Filter) -> Vec<State> {
     filter.states.clone()
 }
 
-/// For [`FILTER`].
-pub(super) fn filter_values(state: State, filter: &Filter) -> Vec<Value<'_>> {
+/// For [`filter`]. `said` is [`key_said`] of it.
+pub(super) fn filter_values<'a>(state: State, filter: &'a Filter, said: Option<&'a str>) -> Vec<Value<'a>> {
     let of = match filter.of {
         Of::Events => 0,
         Of::Deliveries => 1,
@@ -91,7 +102,15 @@ pub(super) fn filter_values(state: State, filter: &Filter) -> Vec<Value<'_>> {
     values.push(i64::from(filter.key.is_some() || filter.entry.is_some()).into());
     values.push(Value::Text(filter.key.as_deref()));
     values.push(Value::Bytes(filter.entry.as_ref().map(|entry| &entry.0[..])));
+    values.push(Value::Text(said));
     values
+}
+
+/// How the attributes of a delivery say that its business key is the one that is looked for. In no other place of them
+/// is there such a text: within one of theirs, quotes are escaped.
+pub(super) fn key_said(filter: &Filter) -> Option<String> {
+    let key = Json::from(filter.key.as_deref()?);
+    Some(format!("{}:{key}", Json::from(attribute::KEY)))
 }
 
 pub(super) async fn list(
@@ -101,9 +120,9 @@ pub(super) async fn list(
     limit: u32,
 ) -> Result<Vec<Listed>, StoreError> {
     let limit = limit.min(MAX_LISTED);
-    let mut found = Vec::new();
+    let (mut found, said) = (Vec::new(), key_said(filter));
     for state in states(filter) {
-        let mut values = filter_values(state, filter);
+        let mut values = filter_values(state, filter, said.as_deref());
         values.extend([before.unwrap_or(i64::MAX).into(), i64::from(limit).into()]);
         let newest = match state {
             State::Sent | State::Discarded => &NEWEST_DONE,

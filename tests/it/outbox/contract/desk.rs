@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use oncegate::outbox::desk::{Acted, Action, Desk as _, Filter, Listed, Mode, Order, State, Which};
+use oncegate::outbox::desk::{Acted, Action, Desk as _, Filter, Listed, Mode, Of, Order, State, Which};
 use oncegate::outbox::event::EventId;
 use oncegate::outbox::store::How;
 
@@ -15,6 +15,7 @@ on_each_database!(
     what_is_in_hand_is_left_alone,
     a_dry_run_changes_nothing,
     lists_are_filtered_bounded_and_newest_first,
+    a_delivery_is_found_by_its_business_key,
     an_event_is_shown_with_what_people_did,
     what_is_sent_again_is_named,
 );
@@ -154,6 +155,33 @@ async fn a_dry_run_changes_nothing(kind: Kind) {
     assert_eq!(changed(&ground.store.act(&order).await.unwrap()), events[..2], "the oldest first");
     assert_eq!(ground.number("SELECT COUNT(*) FROM events WHERE state = 4").await, 3);
     assert_eq!(ground.number("SELECT COUNT(*) FROM event_actions").await, 0);
+}
+
+/// With versions its entry is of key and version, and it may be ordered by another one.
+async fn a_delivery_is_found_by_its_business_key(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    let keys = ["order-7", "order-70", "ORDER-7", "a \"b\" 100% \u{fc}"];
+    let mut places = Vec::new();
+    for key in keys {
+        let position = ground.commit(new(0, "shop")).await;
+        places.push(position);
+        let attributes = serde_json::json!({ "oncegate-key": key, "said": "\"oncegate-key\":\"order-70\"" });
+        let attributes = ground.database.literal(attributes.to_string().as_bytes());
+        let attributes =
+            if kind == Kind::Postgres { format!("CONVERT_FROM({attributes}, 'UTF8')") } else { attributes };
+        let attributes = if kind == Kind::Sqlite { format!("CAST({attributes} AS TEXT)") } else { attributes };
+        ground
+            .run(&format!("UPDATE events SET queue = 'sub:x', attributes = {attributes} WHERE position = {position}"))
+            .await;
+    }
+    for (place, key) in places.into_iter().zip(keys) {
+        let filter = Filter { of: Of::Deliveries, key: Some(key.into()), ..Filter::default() };
+        let listed = ground.store.list(&filter, None, 10).await.unwrap();
+        assert_eq!(listed.iter().map(|event| event.position).collect::<Vec<_>>(), [place], "{key}");
+        let to = Which::All { filter, limit: 9 };
+        let found = ground.store.act(&Order { mode: Mode::DryRun, ..order(DISCARD, to) }).await.unwrap();
+        assert_eq!(changed(&found), [place], "{key}");
+    }
 }
 
 async fn lists_are_filtered_bounded_and_newest_first(kind: Kind) {
