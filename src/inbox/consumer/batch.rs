@@ -26,7 +26,7 @@ impl<P: TxPool, H: Handler<P::Connection>> Consumer<P, H> {
         ended
     }
 
-    /// How each of `items` has ended, if it has.
+    /// How each of `items` has ended, if it has: what is not asked for, and what was not committed, has not.
     async fn end_together(&self, items: &[&Item]) -> Vec<Option<Ending>> {
         let seen = join_all(items.iter().map(|item| self.is_seen(item))).await;
         let mut endings: Vec<_> = seen.iter().map(|seen| seen.then_some(Ending::Duplicate)).collect();
@@ -36,7 +36,7 @@ impl<P: TxPool, H: Handler<P::Connection>> Consumer<P, H> {
             let items: Vec<_> = asked.iter().map(|place| items[*place]).collect();
             let together = tokio::time::timeout(self.policy.timeout, self.in_one_transaction(&items)).await;
             for (place, ending) in asked.into_iter().zip(together.ok().flatten().unwrap_or_default()) {
-                endings[place] = ending;
+                endings[place] = Some(ending);
             }
         }
         endings
@@ -50,7 +50,7 @@ impl<P: TxPool, H: Handler<P::Connection>> Consumer<P, H> {
     }
 
     /// `None` if nothing was committed, or nobody knows.
-    async fn in_one_transaction(&self, items: &[&Item]) -> Option<Vec<Option<Ending>>> {
+    async fn in_one_transaction(&self, items: &[&Item]) -> Option<Vec<Ending>> {
         let messages: Vec<Message> = items.iter().filter_map(|item| item.message.clone().ok()).collect();
         let noted = self.begin_together(items).await.ok()?;
         let mut tx = self.pool.begin().await.ok()?;
@@ -59,7 +59,7 @@ impl<P: TxPool, H: Handler<P::Connection>> Consumer<P, H> {
             return None;
         };
         self.commit(tx, receipts, &noted).await.ok()?;
-        let known = messages.iter().zip(&endings).filter(|(_, ending)| **ending == Some(Ending::Duplicate));
+        let known = messages.iter().zip(&endings).filter(|(_, ending)| **ending == Ending::Duplicate);
         join_all(known.map(|(message, _)| self.inbox.remember(message))).await;
         Some(endings)
     }
@@ -71,26 +71,33 @@ impl<P: TxPool, H: Handler<P::Connection>> Consumer<P, H> {
         tx: &mut P::Connection,
         items: &[&Item],
         messages: &[Message],
-    ) -> Option<(Vec<Option<Ending>>, Vec<Receipt>)> {
+    ) -> Option<(Vec<Ending>, Vec<Receipt>)> {
         let begun = self.inbox.begin_many(tx, messages).await.ok()?;
-        if begun.iter().any(|begun| matches!(begun, Begun::Conflict)) {
-            return None;
-        }
-        let (mut endings, mut receipts) = (Vec::with_capacity(begun.len()), Vec::new());
-        for ((item, message), begun) in items.iter().zip(messages).zip(begun) {
+        let first_or_over: Vec<Result<Receipt, Ending>> =
+            begun.into_iter().map(first_or_over).collect::<Option<_>>()?;
+        let (mut endings, mut receipts) = (Vec::with_capacity(items.len()), Vec::new());
+        for ((item, message), begun) in items.iter().zip(messages).zip(first_or_over) {
             endings.push(match begun {
-                Begun::First(receipt) => {
+                Ok(receipt) => {
                     let previous = receipt.previous();
                     let delivery = Delivery { received: &item.received, message, previous, attempt: 1 };
                     self.call(tx, &delivery).await.ok()?;
                     receipts.push(receipt);
-                    Some(Ending::Applied)
+                    Ending::Applied
                 }
-                Begun::Duplicate => Some(Ending::Duplicate),
-                Begun::Stale { .. } => Some(Ending::Stale),
-                Begun::Conflict => None,
+                Err(ending) => ending,
             });
         }
         Some((endings, receipts))
+    }
+}
+
+/// What is to be handled, or how it has ended; `None` for a conflict.
+fn first_or_over(begun: Begun) -> Option<Result<Receipt, Ending>> {
+    match begun {
+        Begun::First(receipt) => Some(Ok(receipt)),
+        Begun::Duplicate => Some(Err(Ending::Duplicate)),
+        Begun::Stale { .. } => Some(Err(Ending::Stale)),
+        Begun::Conflict => None,
     }
 }

@@ -125,6 +125,37 @@ async fn a_thousand_copies_of_a_message_have_one_effect(broker: Broker) {
     assert_eq!(scene.dead_letters().await, 0);
 }
 
+/// NATS sends again what is not acknowledged in time, and of Redis others claim it. RabbitMQ waits for half an hour, and
+/// Kafka gives a partition away only with its member.
+#[cfg(feature = "nats")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_takes_longer_than_nats_waits_has_one_effect() {
+    a_handler_that_takes_longer_than_the_broker_waits_has_one_effect(Broker::Nats).await;
+}
+
+#[cfg(feature = "redis-streams")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_whose_message_is_claimed_by_another_member_has_one_effect() {
+    a_handler_that_takes_longer_than_the_broker_waits_has_one_effect(Broker::Redis).await;
+}
+
+/// Whoever gets it meanwhile waits for the database to tell, and no try is counted.
+async fn a_handler_that_takes_longer_than_the_broker_waits_has_one_effect(broker: Broker) {
+    let scene = Scene::on(broker).await;
+    for text in ["slow-1", "slow-2", "quick"] {
+        scene.queue.send_text(text).await;
+    }
+    let _members = ["1", "1"].map(|transactions| scene.live("never", "2", transactions));
+    super::eventually("all are done", async || scene.effects().await == 3).await;
+    // What was handed out again is over as well.
+    scene.queue.send_text("last").await;
+    super::eventually("the last one is done", async || scene.effects().await == 4).await;
+    let left = "SELECT COUNT(*) FROM inbox_attempts";
+    super::eventually("nothing is under way", async || scene.number(left).await == 0).await;
+    assert_eq!(scene.number("SELECT COUNT(DISTINCT message) FROM effects").await, 4);
+    assert_eq!((scene.effects().await, scene.dead_letters().await), (4, 0));
+}
+
 /// A topic, and the database of those who consume it.
 struct Scene {
     broker: Broker,
@@ -302,7 +333,10 @@ impl Handler<PgConnection> for Victim {
             die();
         }
         let text = text(delivery.received);
-        sqlx::query("INSERT INTO effects VALUES ($1)").bind(&text).execute(tx).await?;
+        sqlx::query("INSERT INTO effects VALUES ($1)").bind(&text).execute(&mut *tx).await?;
+        if text.starts_with("slow") {
+            sqlx::query("SELECT pg_sleep($1)").bind(SOON.as_secs_f64() * 3.0).execute(tx).await?;
+        }
         if self.ends == "done" || text == "killer" {
             die();
         }

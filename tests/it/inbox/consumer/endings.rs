@@ -1,5 +1,6 @@
 //! How messages end: applied, duplicate, stale, or given up and kept for a person.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use oncegate::inbox::{HandlerError, Policy};
@@ -125,4 +126,33 @@ async fn a_handler_that_hangs_is_rolled_back_and_tried_again() {
         ground.consume_all(&broker, &points, policy).await;
         assert_eq!((ground.effects().await, ground.dead_letters().await), (2, 0), "{policy:?}");
     }
+}
+
+/// The database commits although nobody waits for it any more: only a question can tell, since there is no next try.
+#[tokio::test]
+async fn a_commit_that_outlasts_the_last_try_is_found_and_not_given_up() {
+    let ground = Ground::new(Kind::Postgres).await.with_dead_letters().await;
+    let slowly =
+        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NULL; END';
+                  CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED
+                  FOR EACH ROW WHEN (NEW.message = 'slow') EXECUTE FUNCTION slowly()";
+    ground.database.stranger().await.run(slowly).await;
+    let (broker, points) = (Broker::default(), Points::willing());
+    broker.send([("slow", ""), ("good", "")]);
+    let policy = Policy { timeout: Duration::from_secs(2), attempts: NonZeroU32::MIN, ..hasty() };
+    ground.consume_all(&broker, &points, policy).await;
+    assert_eq!((ground.effects().await, ground.dead_letters().await), (2, 0));
+    assert_eq!(points.calls().iter().filter(|call| *call == "slow").count(), 1);
+}
+
+/// Nothing was committed: it is given up as any other one.
+#[tokio::test]
+async fn a_last_try_that_takes_too_long_and_commits_nothing_is_given_up() {
+    let ground = Ground::new(Kind::Postgres).await.with_dead_letters().await;
+    let (broker, points) = (Broker::default(), Points::willing());
+    broker.send([("hangs", "")]);
+    let policy = Policy { timeout: Duration::from_millis(500), attempts: NonZeroU32::MIN, ..hasty() };
+    ground.consume_all(&broker, &points, policy).await;
+    assert_eq!((ground.effects().await, ground.dead_letters().await), (0, 1));
+    assert_eq!(ground.dead_like("hangs: tried 1 times; at last: it took too long (1)").await, 1);
 }

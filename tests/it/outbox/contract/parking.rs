@@ -181,3 +181,21 @@ async fn a_queue_that_nobody_has_opened_is_opened(kind: Kind) {
 fn id(event: &Listed) -> EventId {
     EventId(u128::from_str_radix(&event.id, 16).unwrap().to_be_bytes())
 }
+
+/// Its original was just small enough.
+#[tokio::test]
+async fn a_copy_that_is_too_large_is_not_written_and_stops_nobody() {
+    let ground = Ground::new(Kind::MySql).await;
+    let large = ground.commit(new(0, "a")).await;
+    let small = ground.commit(new(0, "b")).await;
+    let fill = "UPDATE events SET data = REPEAT('d', @@max_allowed_packet - 450) WHERE event_key = 'a'";
+    assert_eq!(ground.run(fill).await, 1);
+    let holder = ground.holder().await;
+    let acquired = holder.apply(&Turn { bytes: 1 << 30, ..holder.turn() }).await.acquired;
+    assert_eq!(super::positions(&acquired), [large, small]);
+    let of: Vec<_> = acquired.iter().map(|event| (event, parked())).collect();
+    done(&holder.apply(&burying(&holder, &of)).await);
+    assert_eq!((ground.state(large).await, ground.state(small).await), (4, 4), "both wait for a person");
+    let copies = everything(&ground, DEAD).await;
+    assert_eq!(copies.iter().map(|copy| &*copy.key).collect::<Vec<_>>(), ["b"]);
+}
