@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, ConsumerContext, Rebalance};
 use rdkafka::error::KafkaError;
+use rdkafka::statistics::{self, Statistics};
 
+use super::lag::{Partition, Watch};
 use crate::broker::held::{Held, Said};
 use crate::broker::subscriber::{Receipt, Received};
 
@@ -19,19 +21,29 @@ pub(super) type Place = (i32, i64);
 
 /// Shared by the subscriber and the client.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Assignment(Arc<Mutex<State>>);
+pub(super) struct Assignment {
+    state: Arc<Mutex<State>>,
+    /// What metrics and the log call it.
+    topic: Arc<str>,
+    group: Arc<str>,
+}
 
 #[derive(Debug, Default)]
 struct State {
     held: Held<Place>,
     /// What comes after the last message received, of each partition.
     next: BTreeMap<i32, i64>,
+    watch: Watch,
 }
 
 impl Assignment {
+    pub(super) fn of(topic: &str, group: &str) -> Self {
+        Self { topic: topic.into(), group: group.into(), ..Self::default() }
+    }
+
     /// Whole after every step, so a panic elsewhere does not spoil it.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn hand_out(&self, (partition, offset): Place, place: Box<str>, said: Said) -> Received {
@@ -73,12 +85,44 @@ impl Assignment {
         let mut state = self.lock();
         state.held.clear();
         state.next.clear();
+        state.watch.leave(|_| true);
     }
 
     fn revoke(&self, partitions: &BTreeSet<i32>) {
         let mut state = self.lock();
         state.held.retain(|(partition, _)| !partitions.contains(partition));
         state.next.retain(|partition, _| !partitions.contains(partition));
+        state.watch.leave(|partition| partitions.contains(&partition));
+    }
+
+    /// Tells how far behind it is.
+    fn measure(&self, told: &statistics::Partition) {
+        let mut state = self.lock();
+        let received = state.next.get(&told.partition).copied().unwrap_or(told.committed_offset.max(told.lo_offset));
+        // Where nothing is in between, what was passed over to be fetched are marks of transactions.
+        let next = if told.fetchq_cnt == 0 { received.max(told.next_offset) } else { received };
+        let decided = if told.ls_offset < 0 { told.hi_offset } else { told.ls_offset };
+        let partition = Partition { number: told.partition, end: told.hi_offset, decided, next };
+        let held_back = state.watch.look(&partition);
+        drop(state);
+        let labels = || {
+            let partition = partition.number.to_string();
+            [("topic", self.topic.to_string()), ("group", self.group.to_string()), ("partition", partition)]
+        };
+        let (lag, number) = (partition.lag(), |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+        metrics::gauge!("oncegate_kafka_behind", &labels()).set(number(lag.behind));
+        metrics::gauge!("oncegate_kafka_undecided", &labels()).set(number(lag.undecided));
+        if let Some(offset) = held_back {
+            let (topic, group, partition) = (&*self.topic, &*self.group, partition.number);
+            tracing::error!(
+                topic,
+                group,
+                partition,
+                offset,
+                "a producer has begun a transaction there and does not end it: nothing behind it can be received until \
+                 it is ended (`kafka-transactions.sh find-hanging` and `abort`)"
+            );
+        }
     }
 }
 
@@ -92,6 +136,13 @@ fn firsts(places: impl Iterator<Item = Place>) -> BTreeMap<i32, i64> {
 }
 
 impl ClientContext for Assignment {
+    /// Of the partitions that are received from, and only once the client knows where they end.
+    fn stats(&self, statistics: Statistics) {
+        let Some(topic) = statistics.topics.get(&*self.topic) else { return };
+        let is_ours = |told: &&statistics::Partition| told.fetch_state == "active" && told.hi_offset >= 0;
+        topic.partitions.values().filter(is_ours).for_each(|told| self.measure(told));
+    }
+
     /// What stops us comes with a message's turn, so this is for people.
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(%error, reason, "Kafka client");

@@ -19,6 +19,7 @@
 //! with its first failure, and the next event starts another.
 
 mod assignment;
+mod lag;
 mod options;
 mod producer;
 pub mod subscriber;

@@ -57,6 +57,8 @@ pub struct KafkaSubscriberOptions {
     /// After what silence a member is dead to the group, which then divides its partitions. 15 s, since what beats
     /// is a thread of the client's own; brokers take 6 s or more.
     pub session_timeout: Duration,
+    /// How often it is measured how far behind the member is. 10 s: as often as metrics are usually scraped.
+    pub measure: Duration,
 }
 
 impl KafkaSubscriberOptions {
@@ -64,7 +66,8 @@ impl KafkaSubscriberOptions {
     #[must_use]
     pub fn new(connection: KafkaOptions, topic: impl Into<String>, group: impl Into<String>) -> Self {
         let (topic, group) = (topic.into(), group.into());
-        Self { connection, topic, group, prefetch: 256, session_timeout: Duration::from_secs(15) }
+        let (session_timeout, measure) = (Duration::from_secs(15), Duration::from_secs(10));
+        Self { connection, topic, group, prefetch: 256, session_timeout, measure }
     }
 
     fn check(&self) -> Result<(), InvalidKafka> {
@@ -94,6 +97,7 @@ impl KafkaSubscriberOptions {
             .set("partition.assignment.strategy", "cooperative-sticky")
             .set("session.timeout.ms", millis(self.session_timeout))
             .set("heartbeat.interval.ms", millis(self.session_timeout / 5))
+            .set("statistics.interval.ms", millis(self.measure))
             .set("queued.min.messages", self.prefetch.saturating_mul(4).clamp(1000, 1_000_000).to_string())
             .set("queued.max.messages.kbytes", AHEAD_KBYTES.to_string())
             // What was fetched ahead is used up in no time.
@@ -130,7 +134,8 @@ impl KafkaSubscriber {
         alone.remove("group.id");
         let client: KafkaResult<rdkafka::consumer::BaseConsumer> = alone.create();
         client.map_err(|error| InvalidKafka::Client(error.to_string()))?;
-        Ok(Self { options, config, assignment: Assignment::default(), client: None, in_doubt: true })
+        let assignment = Assignment::of(&options.topic, &options.group);
+        Ok(Self { options, config, assignment, client: None, in_doubt: true })
     }
 
     async fn next(&mut self) -> Result<Vec<Received>, SubscribeError> {

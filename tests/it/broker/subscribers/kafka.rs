@@ -12,6 +12,7 @@ use oncegate::broker::kafka::{
 };
 use oncegate::broker::subscriber::{Received, SubscribeError, Subscriber};
 use oncegate::outbox::event::Outgoing;
+use oncegate::telemetry;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -328,4 +329,67 @@ fn what_cant_work_is_refused_at_the_start() {
     let tls = KafkaOptions { tls: Some(KafkaTls::default()), ..options("a:1") };
     let needy = KafkaSubscriber::new(KafkaSubscriberOptions::new(tls, "a", "g"));
     assert_eq!(matches!(needy, Err(InvalidKafka::NoSsl(_))), cfg!(not(feature = "kafka-ssl")));
+}
+
+/// Handlers that run side by side end in any order.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_is_acknowledged_without_a_gap_is_committed() {
+    let (broker, topic) = (kafka::broker(), unique("gaps"));
+    create(broker, &topic, 1).await;
+    let sent = events(&topic, 6, 1);
+    publish(&Server { site: Site::shared(broker) }, &sent).await;
+    let open = || KafkaSubscriber::new(subscription(broker, &topic, "points")).unwrap();
+    let mut member = open();
+    let received = loop {
+        // What is not acknowledged comes again, with more.
+        let received = next(&mut member).await;
+        if received.len() == sent.len() {
+            break received;
+        }
+    };
+    let receipts = receipts(&received);
+    assert_eq!(member.ack(&[receipts[5], receipts[2], receipts[0]]).await, Ok(()));
+    assert_eq!(member.ack(&receipts[3..5]).await, Ok(()));
+    member.close().await;
+    let mut other = open();
+    let again = take(&mut other, &ids_of(&sent[1..])).await;
+    assert_eq!(ids(&again)[0], ids(&received)[1], "from the first gap on");
+    assert!(!ids(&again).contains(&ids(&received)[0]));
+    other.close().await;
+}
+
+/// By the messages that there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn how_far_behind_a_member_is_is_measured() {
+    telemetry::keep_metrics();
+    let (broker, topic) = (kafka::broker(), unique("lag"));
+    create(broker, &topic, 1).await;
+    let sent = events(&topic, 30, 1);
+    publish(&Server { site: Site::shared(broker) }, &sent).await;
+    let options = subscription(broker, &topic, "points");
+    let measure = Duration::from_millis(100);
+    let mut member = KafkaSubscriber::new(KafkaSubscriberOptions { prefetch: 10, measure, ..options }).unwrap();
+    let behind = || {
+        let text = telemetry::metrics();
+        let line = text.lines().find(|line| line.starts_with("oncegate_kafka_behind{") && line.contains(&topic))?;
+        line.rsplit(' ').next()?.parse::<u64>().ok()
+    };
+    let deadline = oncegate::clock::now() + PATIENCE;
+    // Nothing is acknowledged, so no more than ten are received.
+    while behind().is_none_or(|count| count < 20) {
+        assert!(oncegate::clock::now() < deadline, "{:?}", behind());
+        next(&mut member).await;
+    }
+    let mut left = sent.len();
+    while left > 0 {
+        let received = next(&mut member).await;
+        assert_eq!(member.ack(&receipts(&received)).await, Ok(()));
+        left -= received.len();
+    }
+    while behind() != Some(0) {
+        assert!(oncegate::clock::now() < deadline, "{:?}", behind());
+        // The client measures while it is asked.
+        drop(tokio::time::timeout(measure, member.receive()).await);
+    }
+    member.close().await;
 }
