@@ -41,8 +41,8 @@ pub use error::ServeError;
 use identity::IdentityGuard;
 use queues::{Publishing, Queues};
 use routes::Routes;
-pub use subscriptions::rules as subscription_rules;
 use subscriptions::{Subscribed, Subscriptions};
+pub use subscriptions::{lookup as subscription_lookup, rules as subscription_rules};
 
 /// What outcomes that are being recorded get even when the drain time is over.
 const LAST_COMMITS: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ use super::{Background, ServeError, brokers, options};
 use crate::broker::embedded::{EmbeddedSubscriber, EmbeddedSubscriberOptions};
 use crate::config::{self, Config, HttpUrl, OnUnknown as Configured, Queue, QueueUrl};
 use crate::engine::ledger::StoreError;
-use crate::engine::policy::{OnUnknown, Tombstones};
+use crate::engine::policy::{Lookup, OnUnknown, Tombstones};
 use crate::engine::{Engine, Policy};
 use crate::entry::fingerprint;
 use crate::http::route::Forwarding;
@@ -29,7 +29,7 @@ use crate::inbox::store::{Deposits as _, queue_of};
 use crate::inbox::subscription::Subscription;
 use crate::outbox::relay::{Backoff, Duties, Relay, RelayOptions, Wakes};
 use crate::outbox::rule::EventRules;
-use crate::outbox::store::{DeadLetter, Outbox, Parking};
+use crate::outbox::store::{DeadLetter, Late, Outbox, Parking};
 use crate::storage::Store;
 use crate::upstream::{Upstream, UpstreamOptions};
 
@@ -51,6 +51,10 @@ const WATCH_CAP: u32 = 10_000;
 /// How often versions whose time is over are looked for, and how many leave in one transaction.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
 const FORGET_LIMIT: u32 = 500;
+
+/// A delivery is concluded after its version is on record, and kept for the retention from then on. It leaves a while
+/// after that: the reaper looks at some of each lane at a time.
+const SENT_BY_THEN: Duration = Duration::from_secs(24 * 3600);
 
 /// The subscriptions, before anything is received.
 pub(super) struct Subscriptions {
@@ -87,7 +91,12 @@ impl Subscriptions {
                 tracing::warn!(subscription = %configured.name, configured = configured.partitions.get(), kept, "the subscription keeps the number of partitions that it was opened with");
             }
             let lanes = NonZeroU32::new(kept).unwrap_or(NonZeroU32::MIN);
-            ready.push(building.ready(lanes)?);
+            let one = building.ready(lanes)?;
+            if let Source::Table(Table { subscriber, consumer, .. }) = &one.source {
+                let read = subscriber.options();
+                store.enlist(&read.queue, &read.topic, consumer).await?;
+            }
+            ready.push(one);
         }
         Ok(Self { store: Arc::clone(store), ready })
     }
@@ -153,6 +162,40 @@ pub fn rules(configured: &config::Subscription) -> Rules {
     }
 }
 
+/// How the handler of a subscription is asked what it knows, where that is configured.
+///
+/// # Errors
+/// If it can't be asked as configured.
+pub fn lookup(config: &Config, configured: &config::Subscription) -> Result<Option<Arc<dyn Lookup>>, ServeError> {
+    let Some(lookup) = &configured.lookup else { return Ok(None) };
+    let asking = Asking { forwarding: forwarding(config, configured)?, business_keys_only: false };
+    Ok(Some(asking.policy(lookup).lookup))
+}
+
+/// How messages go out.
+fn forwarding(config: &Config, configured: &config::Subscription) -> Result<Arc<Forwarding>, ServeError> {
+    let options = UpstreamOptions {
+        connect_timeout: configured.connect_timeout.get(),
+        timeout: configured.timeout.get(),
+        trust: options::trust(configured.tls.ca.as_ref()),
+        ..UpstreamOptions::new(&queue_of(configured.name.as_str()), vec![configured.deliver.origin()])
+    };
+    Ok(Arc::new(Forwarding {
+        upstream: Upstream::new(&options).map_err(|error| wrong(configured, error))?,
+        timeout: configured.timeout.get(),
+        late_window: config.engine.late_answer.get(),
+        key: configured.forward_key,
+        key_format: configured.forward_key_format,
+        outcomes: heard::outcomes(),
+        response_limit: RESPONSE_LIMIT,
+        excluded: Vec::new(),
+    }))
+}
+
+fn wrong(configured: &config::Subscription, text: impl ToString) -> ServeError {
+    ServeError::Subscription { subscription: configured.name.to_string(), text: text.to_string() }
+}
+
 /// Tells people of dead letters, until `stop`.
 async fn watch(queue: Box<str>, outbox: Arc<dyn Outbox>, alerts: Alerts, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(WATCH_EVERY)).await.is_some() {
@@ -163,13 +206,13 @@ async fn watch(queue: Box<str>, outbox: Arc<dyn Outbox>, alerts: Alerts, stop: C
     }
 }
 
-/// How long after its last version an entity is forgotten, if ever: as late as the keys of its messages, of which a
-/// version is a part.
+/// How long after its last version an entity is forgotten, if ever: later than the keys of its messages, of which a
+/// version is a part, and than the deliveries that were sent, which a person may send again.
 fn remembered(subscription: &Subscription) -> Option<Duration> {
     subscription.rules.version.as_ref()?;
     let Policy { retention, tombstones, .. } = &*subscription.policy;
     let longest = tombstones.header?.max(tombstones.business?);
-    Some(retention.saturating_add(longest))
+    Some(retention.saturating_add(longest).saturating_add(SENT_BY_THEN))
 }
 
 /// Forgets versions whose time is over, until `stop`.
@@ -195,45 +238,28 @@ struct Building<'a> {
 impl Building<'_> {
     fn ready(&self, lanes: NonZeroU32) -> Result<Ready, ServeError> {
         let queue = self.config.queue(&self.configured.queue).ok_or_else(|| self.wrong("there is no such queue"))?;
-        let upstream = self.upstream()?;
         Ok(Ready {
-            subscription: Arc::new(self.subscription(&upstream)?),
+            subscription: Arc::new(self.subscription()?),
             lanes,
             source: self.source(queue)?,
             bell: self.bell()?,
             relay: self.relay(),
-            receiver: ReceiverOptions { max_backlog: self.configured.max_backlog.get(), ..ReceiverOptions::default() },
+            receiver: ReceiverOptions {
+                max_backlog: self.configured.max_backlog.get(),
+                max_waiting: self.configured.max_waiting.get(),
+                ..ReceiverOptions::default()
+            },
         })
     }
 
     fn wrong(&self, text: impl ToString) -> ServeError {
-        ServeError::Subscription { subscription: self.configured.name.to_string(), text: text.to_string() }
+        wrong(self.configured, text)
     }
 
-    fn upstream(&self) -> Result<Upstream, ServeError> {
+    fn subscription(&self) -> Result<Subscription, ServeError> {
         let configured = self.configured;
-        let options = UpstreamOptions {
-            connect_timeout: configured.connect_timeout.get(),
-            timeout: configured.timeout.get(),
-            trust: options::trust(configured.tls.ca.as_ref()),
-            ..UpstreamOptions::new(&queue_of(configured.name.as_str()), vec![configured.deliver.origin()])
-        };
-        Upstream::new(&options).map_err(|error| self.wrong(error))
-    }
-
-    fn subscription(&self, upstream: &Upstream) -> Result<Subscription, ServeError> {
-        let (configured, engine) = (self.configured, &self.config.engine);
         let namespace = configured.namespace();
-        let forwarding = Arc::new(Forwarding {
-            upstream: upstream.clone(),
-            timeout: configured.timeout.get(),
-            late_window: engine.late_answer.get(),
-            key: configured.forward_key,
-            key_format: configured.forward_key_format,
-            outcomes: heard::outcomes(),
-            response_limit: RESPONSE_LIMIT,
-            excluded: Vec::new(),
-        });
+        let forwarding = forwarding(self.config, configured)?;
         Ok(Subscription {
             name: configured.name.as_str().into(),
             topic: (*configured.topic).into(),
@@ -317,6 +343,7 @@ impl Building<'_> {
                     .as_ref()
                     .map(|topic| DeadLetter { queue: configured.queue.as_str().into(), topic: (**topic).into() }),
             },
+            late: Late::Waits,
             publish_limit: configured.timeout.get() + BESIDE_THE_CALL,
             // Beside the listener's, and before what the outbox gets.
             drain: self.config.server.drain_timeout.get() * 2 / 3,
