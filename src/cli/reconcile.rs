@@ -1,7 +1,11 @@
 //! `oncegate reconcile`: whether everything that was published was received, and what came of it.
 
+use std::sync::Arc;
+
 use clap::Args;
 use oncegate::config::{Config, Period, QueueUrl, Subscription};
+use oncegate::engine::policy::Lookup;
+use oncegate::inbox::effects::{self, Effects};
 use oncegate::inbox::reconcile::{MAX_NAMED, Missing, Place, Question, Report, reconcile};
 use oncegate::outbox::lane::DEFAULT_QUEUE;
 use oncegate::server::{self, subscription_rules};
@@ -36,6 +40,9 @@ pub(super) struct Reconcile {
     /// Only what was published before so long ago: what is younger may be on its way.
     #[arg(long, default_value = "1m")]
     until: Period,
+    /// Asks each handler, by its subscription's lookup, whether it has what is on record as applied. Nothing is mended.
+    #[arg(long)]
+    effects: bool,
     #[command(flatten)]
     format: Format,
 }
@@ -59,12 +66,19 @@ impl Reconcile {
         };
         let store = server::open_store(&config).await.map_err(failed)?;
         let report = reconcile(&*store, &question).await.map_err(failed)?;
+        let mut effects = Vec::new();
+        if self.effects {
+            for (name, lookup) in lookups(&config, &question.subscriptions)? {
+                let time = (report.from, report.until);
+                effects.push(effects::ask(&*store, &*lookup, &name, time).await.map_err(failed)?);
+            }
+        }
         store.close().await;
         match self.format.output {
-            Output::Text => print!("{}", text(&question, &report)),
-            Output::Json => println!("{}", json(&report)),
+            Output::Text => print!("{}{}", text(&question, &report), effects_text(&effects)),
+            Output::Json => println!("{}", json(&report, &effects)),
         }
-        match report.is_whole() {
+        match report.is_whole() && effects.iter().all(Effects::are_there) {
             true => Ok(()),
             false => Err(Failure::NotAll("something is missing".to_owned())),
         }
@@ -96,8 +110,39 @@ fn place(config: &Config, name: &str) -> Result<Place, Failure> {
     Ok(if queue.url == QueueUrl::Embedded { Place::Queue } else { Place::Outbox })
 }
 
-fn json(report: &Report) -> Value {
+/// How handlers are asked, by their subscriptions.
+type Lookups = Vec<(Box<str>, Arc<dyn Lookup>)>;
+
+/// Of those that have one.
+fn lookups(config: &Config, subscriptions: &[Box<str>]) -> Result<Lookups, Failure> {
+    let mut lookups = Vec::new();
+    for one in config.subscriptions.iter().filter(|one| subscriptions.iter().any(|name| **name == *one.name.as_str())) {
+        let lookup = server::subscription_lookup(config, one).map_err(failed)?;
+        lookups.extend(lookup.map(|lookup| (Box::from(one.name.as_str()), lookup)));
+    }
+    match lookups.is_empty() {
+        true => Err(Failure::Wrong("no handler can be asked: none of these subscriptions has a lookup".to_owned())),
+        false => Ok(lookups),
+    }
+}
+
+fn effects_text(effects: &[Effects]) -> String {
+    let mut lines = Vec::new();
+    for Effects { subscription, asked, absent, undecided } in effects {
+        let (missing, unclear) = (absent.count, undecided.count);
+        let name = one_line(subscription);
+        lines.push(format!(
+            "{name}: the handler was asked for {asked} applied, {missing} it does not have, {unclear} it can't tell"
+        ));
+        lines.extend(named("applied, and not with the handler", absent));
+        lines.extend(named("applied, and the handler can't tell", undecided));
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+fn json(report: &Report, effects: &[Effects]) -> Value {
     json!({
+        "effects": effects,
         "from_ms": report.from.0,
         "until_ms": report.until.0,
         "events": report.events,

@@ -90,6 +90,7 @@ pub mod alert;
 pub mod consumer;
 pub mod dead_letter;
 pub mod deliverer;
+pub mod effects;
 pub mod error;
 pub mod filters;
 pub mod handler;

@@ -182,7 +182,7 @@ pub struct Missing {
 }
 
 impl Missing {
-    fn add(&mut self, id: &str) {
+    pub(super) fn add(&mut self, id: &str) {
         self.count += 1;
         if self.first.len() < MAX_NAMED {
             self.first.push(id.into());
