@@ -87,6 +87,11 @@ impl Handler {
         self.state().effects.clone()
     }
 
+    /// Loses what it had committed for `order`.
+    pub(super) fn lose(&self, order: &str) {
+        self.state().effects.retain(|(done, _)| done != order);
+    }
+
     /// How often the effect of `order` was committed.
     pub(super) fn applied(&self, order: &str) -> usize {
         self.state().applied.get(order).copied().unwrap_or_default()

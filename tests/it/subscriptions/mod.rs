@@ -1,8 +1,13 @@
 //! The queue door of a whole gateway: from a message in a queue to its effect.
 
 mod brokers;
+mod chains;
 mod crashes;
+#[cfg(feature = "redis-streams")]
+mod foreign;
 mod handler;
+#[cfg(feature = "redis-streams")]
+mod losses;
 mod order;
 mod process;
 pub(crate) mod queue;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use oncegate::inbox::store::Deposits as _;
 use serde_json::{Value, json};
 
 use super::eventually;
@@ -104,6 +105,48 @@ async fn a_version_that_never_comes_ends_the_wait(kind: Kind) {
         world.queue.send(&version("A-1", 2, "paid")).await;
         world.come_to("A-1", &[&["applied", result][..], late].concat()).await;
     }
+}
+
+/// Given up, it would let the newer one pass, and could still take effect after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_whose_outcome_is_unknown_is_never_given_up() {
+    let rest = format!("{VERSIONS}on_unknown = 'forward'\ntimeout = '300ms'\nattempts = 2");
+    let world = World::on(Kind::Sqlite, &rest).await;
+    let never = || Waits(Gate::new());
+    let unavailable = Answers("503 Service Unavailable");
+    let behaviours = [never(), never(), Answers("422 Unprocessable Content"), unavailable, Works, Works];
+    world.handler.behave("A-1", behaviours);
+    world.queue.send(&version("A-1", 1, "created")).await;
+    world.queue.send(&version("A-1", 2, "cancelled")).await;
+    world.come_to("A-1", &["applied", "applied"]).await;
+    assert_eq!(world.handler.states("A-1"), ["created", "cancelled"]);
+    let calls = world.handler.requests("A-1");
+    let versions: Vec<Value> = calls.iter().map(|call| serde_json::from_slice::<Value>(&call.body).unwrap()).collect();
+    let versions: Vec<&Value> = versions.iter().map(|data| &data["version"]).collect();
+    assert_eq!(versions, [1, 1, 1, 1, 1, 2], "the newer one waits until the older one's end is known");
+}
+
+/// Whatever has been forgotten meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_dead_letter_that_is_sent_again_is_stale_however_late() {
+    let world = World::on(Kind::Sqlite, VERSIONS).await;
+    world.handler.behave("A-1", [Answers("422 Unprocessable Content"), Works]);
+    world.queue.send(&version("A-1", 1, "created")).await;
+    world.come_to("A-1", &["rejected"]).await;
+    world.queue.send(&version("A-1", 2, "cancelled")).await;
+    world.come_to("A-1", &["rejected", "applied"]).await;
+    // A year later.
+    let mut stranger = world.database.stranger().await;
+    stranger.run("DELETE FROM events WHERE state = 5").await;
+    stranger.run("DELETE FROM entries").await;
+    stranger.run("UPDATE versions SET changed_at = changed_at - 31536000000").await;
+    let hour = Duration::from_secs(3600);
+    assert_eq!(world.database.open().forget_versions("points", hour, 100).await.unwrap(), 0);
+    assert_eq!(world.redrive().await, 1);
+    world.come_to("A-1", &["stale"]).await;
+    assert_eq!(world.handler.states("A-1"), ["cancelled"]);
+    // Sent once more, it is so still.
+    assert_eq!(world.database.open().forget_versions("points", hour, 100).await.unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

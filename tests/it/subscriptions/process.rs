@@ -49,6 +49,10 @@ impl Gateway {
         self.process.await_ready(|| is_ready(self.address));
     }
 
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     /// Kills it as the kernel does.
     pub(super) fn kill(&self) {
         self.process.signal("KILL");

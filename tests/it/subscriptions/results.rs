@@ -4,9 +4,10 @@ use oncegate::broker::embedded::Messages as _;
 use serde_json::json;
 
 use super::eventually;
-use super::handler::Behaviour::{Answers, Crashes, Works};
+use super::handler::Behaviour::{Answers, Crashes, Waits, Works};
 use super::queue::TRACE;
 use super::world::{World, paid};
+use crate::http::upstream::Gate;
 use crate::servers::database::{Kind, on_each_database};
 
 on_each_database!(
@@ -18,6 +19,7 @@ on_each_database!(
     what_it_refuses_for_now_is_tried_again,
     a_message_without_a_key_is_kept_with_the_reason,
     messages_of_before_the_subscription_are_delivered_too,
+    what_comes_again_while_the_first_is_handled_waits_and_is_a_duplicate,
 );
 
 async fn a_message_is_delivered_once_as_it_was_sent(kind: Kind) {
@@ -166,4 +168,23 @@ async fn messages_of_before_the_subscription_are_delivered_too(kind: Kind) {
     world.pay("B").await;
     world.over(11).await;
     assert_eq!(world.handler.upstream.count(), 11);
+}
+
+/// It is ordered by something else, so that nothing but its key keeps it back.
+async fn what_comes_again_while_the_first_is_handled_waits_and_is_a_duplicate(kind: Kind) {
+    let world = World::on(kind, "entity = 'body:/n'\nfingerprint.ignore = ['/n']\nattempts = 1").await;
+    let gate = Gate::new();
+    world.handler.behave("A-1", [Waits(gate.clone())]);
+    for n in 0..3 {
+        world.queue.send(&json!({ "order_no": "A-1", "n": n })).await;
+        world.handler.called("A-1", 1).await;
+    }
+    let again = async || world.deliveries().await.into_iter().skip(1).map(|one| one.deferrals).collect::<Vec<_>>();
+    eventually("both are put off", again, |seen| seen.len() == 2 && seen.iter().all(|count| *count >= 2)).await;
+    assert_eq!(world.results("A-1").await, ["-"; 3], "none is acknowledged as done before it is");
+    gate.cancel();
+    let over = world.over(3).await;
+    assert!(over.iter().all(|one| ["applied", "duplicate"].contains(&&*one.result)), "{over:?}");
+    assert_eq!((world.handler.calls("A-1"), world.handler.applied("A-1")), (1, 1));
+    assert!(world.deliveries().await.iter().all(|one| one.attempts == 1), "waiting costs no attempt");
 }

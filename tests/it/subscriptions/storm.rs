@@ -1,7 +1,8 @@
 //! A storm: many messages, each sent 1 to 5 times in random order, with handlers that fail and gateways that are
 //! killed. Each order has one effect in the end.
 //!
-//! `ONCEGATE_TEST_MESSAGES` makes it larger, `ONCEGATE_TEST_SEED` repeats one. The large one:
+//! `ONCEGATE_TEST_MESSAGES` makes it larger, `ONCEGATE_TEST_SEED` repeats one. The large one, from each kind of queue in
+//! turn (CONTRIBUTING.md has it from one):
 //! `ONCEGATE_TEST_MESSAGES=100000 cargo test --features kafka --test it subscriptions::storm -- --test-threads 1 --nocapture`.
 
 use futures_util::{StreamExt as _, stream};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::eventually;
@@ -193,6 +194,85 @@ async fn above_the_backlog_nothing_more_is_received() {
     world.stop().await;
 }
 
+/// What is ordered by the order, each message with a key of its own.
+const IN_LINES: &str =
+    "key = [['body:/order_no', 'body:/n']]\nentity = 'body:/order_no'\nattempts = 1000\nprefetch = 4\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_stands_still_does_not_stop_the_others_however_long_its_line_is() {
+    let world = World::on(Kind::Sqlite, &format!("{IN_LINES}max_backlog = 10")).await;
+    world.handler.behave("ill", [Answers("503 Service Unavailable")]);
+    for n in 0..40 {
+        world.queue.send(&json!({ "order_no": "ill", "n": n })).await;
+    }
+    for n in 0..5 {
+        world.queue.send(&json!({ "order_no": "well", "n": n })).await;
+    }
+    let others = async || world.handler.effects().len();
+    eventually("the others are done", others, |count| *count == 5).await;
+    world.handler.behave("ill", [Works]);
+    world.over(45).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_keys_that_stand_still_is_bounded_and_people_are_told() {
+    let bell = Upstream::always(answer("204 No Content", &[], "")).await;
+    let rest = format!("{IN_LINES}max_backlog = 10\nmax_waiting = 10\nalert = 'env:ALERT'");
+    let mut world = World::on(Kind::Sqlite, &rest).await;
+    world.environment.push(("ALERT".to_owned(), bell.url()));
+    world.handler.behave("ill", [Answers("503 Service Unavailable")]);
+    world.start().await;
+    for n in 0..100 {
+        world.queue.send(&json!({ "order_no": "ill", "n": n })).await;
+    }
+    bell.reached(1).await;
+    let told: serde_json::Value = serde_json::from_slice(&bell.last().body).unwrap();
+    assert_eq!(told["alert"], "stuck");
+    assert!(told["text"].as_str().unwrap().contains("10 messages wait for others of their keys"), "{told}");
+    assert!(world.deliveries().await.len() < 40);
+    world.handler.behave("ill", [Works]);
+    world.over(100).await;
+    assert_eq!(bell.all().len(), 1, "once");
+}
+
+/// Nor does it hold up anybody who does not listen to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_to_be_alerted_and_does_not_answer_holds_nothing_up() {
+    let deaf = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut world = World::on(Kind::Sqlite, "alert = 'env:ALERT'").await;
+    world.environment.push(("ALERT".to_owned(), format!("http://{}/hook", deaf.local_addr().unwrap())));
+    world.handler.behave_always([Answers("404 Not Found"), Answers("404 Not Found"), Works]);
+    world.start().await;
+    for number in 0..10 {
+        world.pay(&format!("A-{number}")).await;
+    }
+    let (_unanswered, _) = deaf.accept().await.unwrap();
+    let deliveries = world.over(10).await;
+    assert!(deliveries.iter().all(|delivery| delivery.result == "applied"), "{deliveries:?}");
+}
+
+/// However old it is: a subscription that was not running loses nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_embedded_queue_keeps_what_its_subscription_has_not_taken_and_says_who_is_behind() {
+    let mut world = World::on(Kind::Sqlite, "timeout = '500ms'\nconnect_timeout = '200ms'").await;
+    world.stop().await;
+    for number in 0..3 {
+        world.pay(&format!("A-{number}")).await;
+    }
+    let mut stranger = world.database.stranger().await;
+    stranger.run("UPDATE messages SET created_at = 1000").await;
+    let topic = world.queue.topic.clone();
+    let gone =
+        format!("INSERT INTO cursors (queue, topic, consumer, position) VALUES ('default', '{topic}', 'gone', 0)");
+    stranger.run(&gone).await;
+    let gateway = Gateway::start(&world.document, &world.database.url);
+    world.over(3).await;
+    let told = async || gateway.log().contains("a subscription has not taken them");
+    eventually("who is behind is told", told, |told| *told).await;
+    assert!(gateway.log().contains("\"consumer\":\"gone\""), "{}", gateway.log());
+    assert_eq!(stranger.number("SELECT COUNT(*) FROM messages").await, 3);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_key_closes_the_subscription_until_somebody_accepts_it() {
     let mut world = World::on(Kind::Sqlite, "").await;
@@ -232,4 +312,40 @@ async fn a_redrive_keeps_the_key_and_does_nothing_twice() {
         .map(|request| request.field("idempotency-key").map(str::to_owned))
         .collect();
     assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+}
+
+/// The handler's database was restored, say: what is on record as applied is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_effect_that_the_handler_has_lost_is_named_and_not_mended() {
+    let lookup = "on_unknown = 'lookup'\nlookup = { request = 'GET /points/{key}', \
+                  completed_when = { equals = { '/state' = 'paid' } } }";
+    let world = World::on(Kind::Sqlite, lookup).await;
+    for order in ["A-1", "A-2", "A-3"] {
+        world.pay(order).await;
+        world.come_to(order, &["applied"]).await;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("oncegate.toml");
+    std::fs::write(&path, &world.document).unwrap();
+    let (store, topic) = (format!("store.url={}", world.database.url), world.queue.topic.clone());
+    let reconcile = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_oncegate"));
+        command.args(["reconcile", "--effects", "--until", "0s", "--topic", &topic, "--set", &store, "--config"]);
+        command.arg(&path).args(more).envs(super::world::ENV);
+        let output = tokio::task::block_in_place(|| command.output().unwrap());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, text) = reconcile(&[]);
+    assert!(code == Some(0) && text.contains("asked for 3 applied, 0 it does not have, 0 it can't tell"), "{text}");
+    world.handler.lose("A-2");
+    let (code, text) = reconcile(&["--output", "json"]);
+    let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let absent = &told["effects"][0]["absent"];
+    assert_eq!((code, &absent["count"]), (Some(3), &1.into()), "{text}");
+    let lost = format!(
+        "SELECT COUNT(*) FROM events WHERE event_key = 'A-2' AND lower(hex(id)) = '{}'",
+        absent["first"][0].as_str().unwrap()
+    );
+    assert_eq!(world.database.stranger().await.number(&lost).await, 1);
+    assert_eq!((world.handler.calls("A-2"), world.results("A-2").await), (1, vec!["applied".to_owned()]));
 }
