@@ -11,9 +11,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::job::Job;
-use super::queue::{CommitError, Flush, Limits, Queue, Reply, Submitted};
+use super::queue::{CommitError, Flush, FlushId, Limits, Queue, Reply, Submitted};
 use crate::clock::{self, Timestamp};
-use crate::engine::ledger::{Claim, Claimed, Guarded, Ledger, Release, StoreError, Transition};
+use crate::engine::ledger::{Applied, Claim, Claimed, Guarded, Ledger, Release, StoreError, Transition};
 
 /// The front of the ledger: each call is written in a batch with whatever else is waiting, and gets its own
 /// result.
@@ -109,14 +109,15 @@ impl Committer {
         if patience < SHORTEST_WAIT || !self.queue().expect(jobs) {
             return;
         }
+        let _expecting = Expecting(self);
         // In vain is as well: who comes later starts the next flush.
         drop(tokio::time::timeout(patience, self.shared.gathered.notified()).await);
-        self.queue().expect_nobody();
     }
 
     /// Applies one batch and tells those who wait for it; `None` if there was nothing to write.
     async fn step(&self, next: impl FnOnce(&mut Queue<Waiter>) -> Option<Flush>) -> Option<Flushed> {
         let Flush { id, batch, delay } = next(&mut self.queue())?;
+        let mut under_way = UnderWay { committer: self, id: Some(id) };
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
@@ -131,6 +132,12 @@ impl Committer {
         if let Err(error) = &result {
             tracing::warn!(%error, "batch was not applied");
         }
+        under_way.finish(result);
+        Some(Flushed { jobs, took: begun.elapsed() })
+    }
+
+    /// Tells those who wait for a batch, and wakes who goes on.
+    fn finish(&self, id: FlushId, result: Result<Applied, StoreError>) {
         let told = self.queue().finished(id, result);
         for (waiter, reply) in told {
             // A caller that has gone needs no reply.
@@ -141,7 +148,12 @@ impl Committer {
             self.shared.wake_slow.notify_one();
         }
         self.shared.wake.notify_one();
-        Some(Flushed { jobs, took: begun.elapsed() })
+    }
+
+    /// Whether the last writer has ended: nothing will be written any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.queue().is_closed()
     }
 
     /// Claims an entry.
@@ -198,6 +210,38 @@ impl Committer {
     }
 }
 
+/// A batch at the ledger. Dropped before the ledger has told, because its writer's task was cancelled, it is another
+/// writer's to apply again, as after an unclear commit.
+struct UnderWay<'c> {
+    committer: &'c Committer,
+    /// `None` once the ledger has told.
+    id: Option<FlushId>,
+}
+
+impl UnderWay<'_> {
+    fn finish(&mut self, result: Result<Applied, StoreError>) {
+        if let Some(id) = self.id.take() {
+            self.committer.finish(id, result);
+        }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.finish(Err(StoreError::CommitUnknown("its writer was cancelled".to_owned())));
+    }
+}
+
+/// A writer that waits for more jobs. Dropped, it waits no longer, and they are flushed as they come.
+struct Expecting<'c>(&'c Committer);
+
+impl Drop for Expecting<'_> {
+    fn drop(&mut self) {
+        self.0.queue().expect_nobody();
+        self.0.shared.wake.notify_one();
+    }
+}
+
 /// A writer at work. Dropped, also because its task was cancelled, it leaves nobody waiting for ever.
 struct Running(Arc<Shared>);
 
@@ -228,17 +272,37 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::engine::ledger::{Applied, Batch, DueLookup, InProgress, Reaped, Released};
+    use crate::engine::ledger::{Batch, DueLookup, InProgress, Reaped, Released};
     use crate::entry::{Entry, EntryId, InstanceId, Nonce};
 
-    /// Panics at the first batch, and applies every later one.
-    #[derive(Default)]
-    struct Stumbling(AtomicBool);
+    /// Never gets over its first batch, and applies every later one.
+    struct Stumbling {
+        first: First,
+        has_stumbled: AtomicBool,
+        stumbled: Notify,
+    }
+
+    enum First {
+        Panics,
+        Hangs,
+    }
+
+    impl Stumbling {
+        fn new(first: First) -> Arc<Self> {
+            Arc::new(Self { first, has_stumbled: AtomicBool::default(), stumbled: Notify::new() })
+        }
+    }
 
     impl Ledger for Stumbling {
         fn apply<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<Applied, StoreError>> {
             Box::pin(async move {
-                assert!(self.0.swap(true, Ordering::AcqRel), "a bug of the store");
+                if !self.has_stumbled.swap(true, Ordering::AcqRel) {
+                    self.stumbled.notify_one();
+                    match self.first {
+                        First::Panics => panic!("a bug of the store"),
+                        First::Hangs => std::future::pending().await,
+                    }
+                }
                 let releases = vec![Guarded::Done; batch.releases.len()];
                 Ok(Applied { now: Timestamp(1), transitions: Vec::new(), releases, claims: Vec::new() })
             })
@@ -282,7 +346,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_panics_costs_a_try_and_not_the_writer() {
-        let committer = Committer::new(Arc::new(Stumbling::default()), Limits::default());
+        let committer = Committer::new(Stumbling::new(First::Panics), Limits::default());
         let stop = CancellationToken::new();
         let writer = tokio::spawn(committer.clone().run(stop.clone()));
         assert_eq!(release(&committer).await, Ok((Guarded::Done, Timestamp(1))));
@@ -291,8 +355,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_writer_that_is_cancelled_leaves_its_batch_to_the_others() {
+        let ledger = Stumbling::new(First::Hangs);
+        let committer = Committer::new(Arc::clone(&ledger) as Arc<dyn Ledger>, Limits::default());
+        let cancelled = tokio::spawn(committer.clone().run(CancellationToken::new()));
+        let asked = tokio::spawn({
+            let committer = committer.clone();
+            async move { release(&committer).await }
+        });
+        ledger.stumbled.notified().await;
+        let stop = CancellationToken::new();
+        let other = tokio::spawn(committer.clone().run(stop.clone()));
+        cancelled.abort();
+        assert_eq!(asked.await.unwrap(), Ok((Guarded::Done, Timestamp(1))));
+        stop.cancel();
+        other.await.unwrap();
+        assert!(committer.is_closed());
+    }
+
+    #[tokio::test]
     async fn what_comes_after_the_last_writer_is_refused_at_once() {
-        let committer = Committer::new(Arc::new(Stumbling::default()), Limits::default());
+        let committer = Committer::new(Stumbling::new(First::Panics), Limits::default());
         let stop = CancellationToken::new();
         let [stopped, aborted] = [(); 2].map(|()| tokio::spawn(committer.clone().run(stop.child_token())));
         assert_eq!(release(&committer).await, Ok((Guarded::Done, Timestamp(1))));

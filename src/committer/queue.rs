@@ -365,10 +365,13 @@ impl<W> Queue<W> {
         while let Some(work) = self.again.pop_front() {
             told.extend(self.fail(work, CLOSED));
         }
-        // Of a writer that was cancelled in the middle.
-        let cut: Vec<_> = self.under_way.drain().map(|(_, work)| work).collect();
-        told.extend(cut.into_iter().flat_map(|work| self.fail(work.unclear(), CLOSED)));
         told
+    }
+
+    /// Whether nobody writes any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Whether nothing waits and nothing is under way.

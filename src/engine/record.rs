@@ -182,6 +182,10 @@ impl Tenure {
         loop {
             match self.try_record(outcome, &events, begun).await {
                 Ok(recorded) => return recorded,
+                Err(error) if self.engine.committer.is_closed() => {
+                    tracing::error!(entry = ?self.arrival.id, %error, "outcome was not recorded before this process stopped writing");
+                    return Recorded::Nothing;
+                }
                 Err(error) => {
                     tracing::warn!(entry = ?self.arrival.id, %error, "outcome was not recorded, trying again")
                 }
@@ -302,6 +306,7 @@ impl Tenure {
         loop {
             match self.engine.ledger.read(self.arrival.id).await {
                 Ok((entry, _)) => return entry,
+                Err(_) if self.engine.committer.is_closed() => return None,
                 Err(error) => tracing::warn!(entry = ?self.arrival.id, %error, "row could not be read, trying again"),
             }
             tokio::time::sleep(pause).await;

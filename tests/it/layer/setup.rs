@@ -10,6 +10,7 @@ use oncegate::layer::Operation;
 use oncegate::outbox::rule::EventRule;
 use oncegate::outbox::store::Outbox as _;
 use oncegate::{Oncegate, SetupError, clock};
+use tokio::sync::Notify;
 
 use super::{Answer, SECRET, request};
 use crate::servers::database::{Database, Kind, fresh};
@@ -64,6 +65,36 @@ async fn a_closed_service_leaves_nothing_behind_and_its_successor_replays() {
         oncegate.close(Duration::from_secs(10)).await;
         let alive = database.stranger().await.number("SELECT COUNT(*) FROM instances WHERE state = 1").await;
         assert_eq!(alive, 0);
+    }
+}
+
+#[tokio::test]
+async fn an_execution_that_outlives_its_service_is_answered_unrecorded_and_leaves_no_task() {
+    let database = Database::create(Kind::Sqlite).await;
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    let oncegate = Oncegate::setup(&database.url, SECRET).open().await.unwrap();
+    let layer = oncegate.layer(operation()).await.unwrap();
+    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let handler = {
+        let (begun, go_on) = (Arc::clone(&begun), Arc::clone(&go_on));
+        async move || {
+            begun.notify_one();
+            go_on.notified().await;
+            "made"
+        }
+    };
+    let app = Router::new().route("/orders", post(handler)).layer(layer);
+    let asked = tokio::spawn(Answer::to(app, request("a", "-")));
+    begun.notified().await;
+    oncegate.close(Duration::ZERO).await;
+    go_on.notify_one();
+    let answer = tokio::time::timeout(Duration::from_secs(20), asked).await.unwrap().unwrap();
+    assert_eq!((answer.body.as_str(), answer.field("oncegate-recorded")), ("made", "false"));
+    let deadline = clock::now() + Duration::from_secs(10);
+    while alive() > before {
+        assert!(clock::now() < deadline, "{} tasks still try to record", alive() - before);
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
