@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +16,7 @@ use super::retention::{self, Records};
 use super::verdict::Verdict;
 use crate::engine::ledger::StoreError;
 use crate::entry::{EntryId, Namespace, NamespaceError};
-use crate::storage::{CallerTransaction, Told, TxConnection, are_held, begin_on};
+use crate::storage::{CallerTransaction, Told, TxConnection, begin_on};
 
 /// A consumer's memory of what it has handled, in the consumer's own database. Cheap to clone.
 ///
@@ -200,17 +201,22 @@ impl Inbox {
     /// Commits `tx`, in which the messages of `receipts` were recorded, and lets the filters know. Checks before that
     /// the records still are there: a database may have rolled back what a caller believes to be open.
     ///
+    /// Once this returns, the nearest filter knows; the others do soon, and nobody waits for them: what comes again
+    /// before that is asked of the database.
+    ///
     /// # Errors
     /// [`Error::RolledBack`] if it has: nothing was committed. After [`StoreError::CommitUnknown`] the message comes
     /// again, and [`Self::begin`] tells.
-    pub fn commit<T: CallerTransaction>(&self, mut tx: T, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<(), Error>> {
+    pub fn commit<T: CallerTransaction>(&self, tx: T, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let records: Vec<_> = receipts.iter().map(|receipt| (receipt.id, receipt.nonce)).collect();
-            if !are_held(tx.connection(), &records).await? {
+            let records = receipts.iter().map(|receipt| (receipt.id, receipt.nonce)).collect();
+            if !tx.commit_holding(records).await? {
                 return Err(Error::RolledBack);
             }
-            tx.commit().await?;
-            self.committed(receipts).await;
+            let mut told = join_all(receipts.into_iter().map(Receipt::committed));
+            if (&mut told).now_or_never().is_none() {
+                tokio::spawn(told);
+            }
             Ok(())
         })
     }

@@ -3,9 +3,11 @@
 use futures_util::future::BoxFuture;
 use sqlx::{Database, MySql, Pool, Postgres, Sqlite, Transaction};
 
+use super::dedup::{are_held, commit_holding};
 use super::error::{classify, classify_commit, is_of_failed_transaction};
 use super::transaction::TxConnection;
 use crate::engine::ledger::StoreError;
+use crate::entry::EntryId;
 use crate::inbox::HandlerError;
 
 /// A service's own pool of connections: one of sqlx's `PgPool`, `MySqlPool` and `SqlitePool`.
@@ -38,6 +40,26 @@ pub trait CallerTransaction: sealed::Sealed + Send + 'static {
     /// # Errors
     /// If it was not committed, or nobody knows.
     fn commit(self) -> BoxFuture<'static, Result<(), StoreError>>;
+
+    /// Commits it if each of `records` (rows of the inbox, and the nonces they were written under) is in it; `false` if
+    /// not, and then nothing is committed.
+    #[doc(hidden)]
+    fn commit_holding(mut self, records: Vec<(EntryId, i64)>) -> BoxFuture<'static, Result<bool, StoreError>>
+    where
+        Self: Sized,
+    {
+        Box::pin(async move {
+            if let [record] = records[..]
+                && let Some(committed) = commit_holding(self.connection(), record).await
+            {
+                return committed;
+            }
+            if !are_held(self.connection(), &records).await? {
+                return Ok(false);
+            }
+            self.commit().await.map(|()| true)
+        })
+    }
 
     /// Rolls it back.
     ///

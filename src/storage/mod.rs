@@ -30,7 +30,7 @@ mod transaction;
 mod value;
 
 pub use caller::{CallerTransaction, TxPool};
-pub(crate) use dedup::{Told, are_held, begin_on, end_attempts};
+pub(crate) use dedup::{Told, begin_on, end_attempts};
 pub use durability::{Durability, Weakness};
 pub use error::Error;
 pub use guards::{Advanced, RowKey, StateMachine, Transitioned, Versioned};

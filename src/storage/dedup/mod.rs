@@ -33,7 +33,7 @@ use crate::inbox::message::Message;
 use crate::inbox::verdict::{Recorded, Verdict, by_record};
 
 pub(crate) use attempts::end_attempts;
-pub(crate) use held::are_held;
+pub(super) use held::{are_held, commit_holding};
 
 /// What a message was found to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
