@@ -25,8 +25,9 @@ const COLUMNS: [Column; 9] = [
     Column::int("v_now"),
 ];
 
-/// Rows are found by position, here and wherever positions are given: hidden from the planner, the state does not
-/// tempt it to read all that is ready, which it believes to be little.
+/// Rows are found by position, here and wherever positions are given: hidden from the planner, state and queue do not
+/// tempt it to read all that is ready, or all that the queue has, which it believes to be little while the table is
+/// new.
 ///
 /// What was tried and comes again (retrying, early) has not killed its relay; if its attempt does not count, it was a
 /// deferral. Of what is to be ready or waits, the reason is why nobody can publish it, and stays; so does the sign of
@@ -43,7 +44,8 @@ static CONCLUDE: Statement = Statement::new(|dialect, size| {
          reason = CASE WHEN v.v_state = 1 OR v.v_state = 3 THEN e.reason ELSE v.v_reason END, result = v.v_result, \
          due_at = CASE WHEN v.v_state = 1 THEN e.due_at ELSE v.v_due_at END, \
          changed_at = v.v_now, state = v.v_state, epoch = NULL",
-        "e.state + 0 = 1 AND e.epoch = v.v_epoch AND e.lane = v.v_lane AND e.queue = ?",
+        "e.state + 0 = 1 AND e.epoch = v.v_epoch AND e.lane = v.v_lane \
+         AND CASE WHEN e.queue = ? THEN 1 ELSE 0 END = 1",
     )
 });
 

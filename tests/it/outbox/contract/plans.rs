@@ -1,4 +1,4 @@
-//! Plans on PostgreSQL with a million sent events and statistics from before there was any: no statement of a
+//! Plans on PostgreSQL with a million sent events and statistics from before there was any, or none: no statement of a
 //! turn may look at what is done. SQLite and MySQL are told the index.
 
 use std::time::Duration;
@@ -37,6 +37,19 @@ async fn a_turn_does_not_look_at_what_is_done_whatever_statistics_say() {
     let holder = ground.heir().await;
     let fresh = touched(&ground, &holder, &mut database).await;
     assert!(fresh < FEW, "{fresh} rows with statistics of sent events only");
+}
+
+/// As on the first day: plans are made while the tables are new, and nobody has counted them yet.
+#[tokio::test]
+async fn a_turn_does_not_look_at_what_is_done_while_there_are_no_statistics() {
+    let ground = Ground::new(Kind::Postgres).await;
+    let mut database = sqlx::PgConnection::connect(&ground.database.url).await.unwrap();
+    database.execute("ALTER TABLE events SET (autovacuum_enabled = off)").await.unwrap();
+    let holder = ground.holder().await;
+    go_through_all_statements(&ground, &holder).await;
+    fill(&mut database).await;
+    let touched = touched(&ground, &holder, &mut database).await;
+    assert!(touched < FEW, "{touched} rows without statistics");
 }
 
 async fn fill(database: &mut sqlx::PgConnection) {
