@@ -13,12 +13,14 @@ use crate::private::redis::Redis;
 pub(crate) const ACCOUNTS: i64 = 10_000;
 
 /// Payments that wait for their results.
-const PAYMENTS: i64 = 300_000;
+pub(crate) const PAYMENTS: i64 = 300_000;
 
-const TABLES: [&str; 4] = [
+const TABLES: [&str; 5] = [
     "CREATE TABLE accounts (id BIGINT PRIMARY KEY, points BIGINT NOT NULL)",
     "INSERT INTO accounts SELECT n, 0 FROM generate_series(0, 9999) AS n",
     "CREATE TABLE awards (order_no TEXT PRIMARY KEY, points BIGINT NOT NULL)",
+    "CREATE TABLE bookings (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, order_no BIGINT NOT NULL, \
+     account BIGINT NOT NULL, points BIGINT NOT NULL)",
     "CREATE TABLE payments (id BIGINT PRIMARY KEY, status TEXT NOT NULL)",
 ];
 

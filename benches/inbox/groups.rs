@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use crate::Options;
 use crate::ground::Ground;
-use crate::handling::{self, Asked, Guard};
+use crate::handling::{self, Asked, Effect, Guard};
 use crate::report::{self, Measure, Needed, Series};
 
 /// A group of contenders that take turns.
@@ -15,6 +15,8 @@ use crate::report::{self, Measure, Needed, Series};
 pub(crate) enum Group {
     /// New messages, each in a transaction with one update, under one guard or another.
     Guards,
+    /// The same of a handler with three statements.
+    Awards,
     /// New messages in batches that share a transaction.
     Batches,
     /// Messages that were handled before.
@@ -26,14 +28,14 @@ const WARM_UP: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 enum Contender {
-    Handle(Guard),
+    Handle(Guard, Effect),
     Ask(Asked),
 }
 
 impl Contender {
     async fn run(self, ground: &Arc<Ground>, workers: usize, period: Duration) -> crate::load::Measured {
         match self {
-            Self::Handle(guard) => handling::handle(ground, guard, workers, period).await,
+            Self::Handle(guard, effect) => handling::handle(ground, (guard, effect), workers, period).await,
             Self::Ask(asked) => handling::ask(ground, asked, workers, period).await,
         }
     }
@@ -44,6 +46,7 @@ impl Group {
         let ground = Arc::new(Ground::new(options.more.workers).await);
         match self {
             Self::Guards => guards(&ground, options).await,
+            Self::Awards => awards(&ground, options).await,
             Self::Batches => batches(&ground, options).await,
             Self::Duplicates => duplicates(&ground, options).await,
         }
@@ -72,12 +75,12 @@ async fn take_turns(
 async fn guards(ground: &Arc<Ground>, options: &Options) {
     report::title("Time of a new message in its own transaction, PostgreSQL");
     let contenders = vec![
-        ("no guard", Contender::Handle(Guard::None)),
-        ("unique key", Contender::Handle(Guard::UniqueKey)),
-        ("state machine", Contender::Handle(Guard::StateMachine)),
-        ("record, cache", Contender::Handle(Guard::Record)),
-        ("record, cache and Redis", Contender::Handle(Guard::RecordAndMark)),
-        ("record and version", Contender::Handle(Guard::Version)),
+        ("no guard", Contender::Handle(Guard::None, Effect::Update)),
+        ("unique key", Contender::Handle(Guard::UniqueKey, Effect::Update)),
+        ("state machine", Contender::Handle(Guard::StateMachine, Effect::Update)),
+        ("record, cache", Contender::Handle(Guard::Record, Effect::Update)),
+        ("record, cache and Redis", Contender::Handle(Guard::RecordAndMark, Effect::Update)),
+        ("record and version", Contender::Handle(Guard::Version, Effect::Update)),
     ];
     let all = take_turns(ground, options, contenders).await;
     for (series, needed) in all[1..].iter().zip([
@@ -92,12 +95,25 @@ async fn guards(ground: &Arc<Ground>, options: &Options) {
     }
 }
 
+async fn awards(ground: &Arc<Ground>, options: &Options) {
+    report::title("Time of a new message whose handler reads, books and adds, PostgreSQL");
+    let contenders = vec![
+        ("no guard", Contender::Handle(Guard::None, Effect::Award)),
+        ("record, cache", Contender::Handle(Guard::Record, Effect::Award)),
+        ("record, cache and Redis", Contender::Handle(Guard::RecordAndMark, Effect::Award)),
+    ];
+    let all = take_turns(ground, options, contenders).await;
+    for series in &all[1..] {
+        report::ratio(&all[0], series, Measure::Rate, Needed::AtMost(1.25));
+    }
+}
+
 async fn batches(ground: &Arc<Ground>, options: &Options) {
     report::title("New messages in batches, PostgreSQL");
     let contenders = vec![
-        ("batched", Contender::Handle(Guard::Batch(options.more.batch))),
-        ("one by one", Contender::Handle(Guard::RecordAndMark)),
-        ("one by one, no guard", Contender::Handle(Guard::None)),
+        ("batched", Contender::Handle(Guard::Batch(options.more.batch), Effect::Update)),
+        ("one by one", Contender::Handle(Guard::RecordAndMark, Effect::Update)),
+        ("one by one, no guard", Contender::Handle(Guard::None, Effect::Update)),
     ];
     let all = take_turns(ground, options, contenders).await;
     report::ratio(&all[0], &all[1], Measure::Rate, Needed::AtLeast(3.0));
@@ -111,7 +127,7 @@ async fn duplicates(ground: &Arc<Ground>, options: &Options) {
         ("found in the cache", Contender::Ask(Asked::Cache)),
         ("found in Redis", Contender::Ask(Asked::Mark)),
         ("found in the database", Contender::Ask(Asked::Database)),
-        ("a new one", Contender::Handle(Guard::RecordAndMark)),
+        ("a new one", Contender::Handle(Guard::RecordAndMark, Effect::Update)),
     ];
     let all = take_turns(ground, options, contenders).await;
     for series in &all[..3] {

@@ -9,10 +9,19 @@ use oncegate::clock;
 use oncegate::inbox::{Begun, Inbox, Message, StateMachine, Transitioned};
 use sqlx::PgConnection;
 
-use crate::ground::{ACCOUNTS, Ground};
+use crate::ground::{ACCOUNTS, Ground, PAYMENTS as ORDERS};
 use crate::load::Measured;
 
 const PAYMENTS: StateMachine = StateMachine::new("payments", "id", "status", &[("pending", "paid")]);
+
+/// What a message asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// One update: the least that a transaction is worth.
+    Update,
+    /// What awarding points is in a shop: read the order, book the award, add it to the account.
+    Award,
+}
 
 /// What keeps a message from having its effect twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,10 +58,15 @@ static PAYMENT: AtomicI64 = AtomicI64::new(0);
 const KNOWN: i64 = 10_000;
 
 /// Handles new messages for `period` with `workers` at a time.
-pub(crate) async fn handle(ground: &Arc<Ground>, guard: Guard, workers: usize, period: Duration) -> Measured {
+pub(crate) async fn handle(
+    ground: &Arc<Ground>,
+    (guard, effect): (Guard, Effect),
+    workers: usize,
+    period: Duration,
+) -> Measured {
     run(workers, period, move |worker| {
         let ground = Arc::clone(ground);
-        async move { guard.handle(&ground, worker, workers).await }
+        async move { guard.handle(effect, &ground, worker, workers).await }
     })
     .await
 }
@@ -95,13 +109,14 @@ where
 
 impl Guard {
     /// Handles one message, or a batch, and says how many.
-    async fn handle(self, ground: &Ground, worker: usize, workers: usize) -> u64 {
+    async fn handle(self, effect: Effect, ground: &Ground, worker: usize, workers: usize) -> u64 {
         let next = || NEXT.fetch_add(1, Ordering::Relaxed);
         let account = |number: i64| account(number, worker, workers);
         match self {
             Self::None => {
                 let mut tx = ground.pool.begin().await.unwrap();
-                effect(&mut tx, account(next())).await;
+                let number = next();
+                effect.have(&mut tx, number, account(number)).await;
                 tx.commit().await.unwrap();
             }
             Self::UniqueKey => {
@@ -110,7 +125,7 @@ impl Guard {
                 let insert = "INSERT INTO awards VALUES ($1, 19) ON CONFLICT DO NOTHING";
                 let insert = sqlx::query(insert).bind(number.to_string());
                 assert_eq!(insert.execute(&mut *tx).await.unwrap().rows_affected(), 1);
-                effect(&mut tx, account(number)).await;
+                effect.have(&mut tx, number, account(number)).await;
                 tx.commit().await.unwrap();
             }
             Self::StateMachine => {
@@ -118,27 +133,27 @@ impl Guard {
                 let mut tx = ground.pool.begin().await.unwrap();
                 let transitioned = PAYMENTS.transition(&mut *tx, number, "paid").await.unwrap();
                 assert_eq!(transitioned, Transitioned::Applied);
-                effect(&mut tx, account(number)).await;
+                effect.have(&mut tx, number, account(number)).await;
                 tx.commit().await.unwrap();
             }
             Self::Record => {
                 let number = next();
-                record(ground, &ground.inbox, &plain(number), account(number)).await;
+                record(ground, &ground.inbox, &plain(number), effect, (number, account(number))).await;
             }
             Self::RecordAndMark => {
                 let number = next();
-                record(ground, &ground.marked, &plain(number), account(number)).await;
+                record(ground, &ground.marked, &plain(number), effect, (number, account(number))).await;
             }
             Self::Version => {
                 let number = next();
                 let account = account(number);
                 let message = plain(number).version(&format!("account-{account}"), number).unwrap();
-                record(ground, &ground.marked, &message, account).await;
+                record(ground, &ground.marked, &message, effect, (number, account)).await;
             }
             Self::Batch(size) => {
                 let numbers: Vec<i64> = std::iter::repeat_with(next).take(size).collect();
-                let accounts: Vec<i64> = numbers.iter().map(|number| account(*number)).collect();
-                batch(ground, &numbers.into_iter().map(plain).collect::<Vec<_>>(), &accounts).await;
+                let accounts: Vec<_> = numbers.iter().map(|number| (*number, account(*number))).collect();
+                batch(ground, &numbers.into_iter().map(plain).collect::<Vec<_>>(), effect, &accounts).await;
                 return size as u64;
             }
         }
@@ -195,30 +210,38 @@ fn account(number: i64, worker: usize, workers: usize) -> i64 {
     (number / workers * workers + worker) % ACCOUNTS
 }
 
-async fn effect(tx: &mut PgConnection, account: i64) {
-    let update = sqlx::query("UPDATE accounts SET points = points + 19 WHERE id = $1").bind(account);
-    assert_eq!(update.execute(tx).await.unwrap().rows_affected(), 1);
+impl Effect {
+    async fn have(self, tx: &mut PgConnection, number: i64, account: i64) {
+        if self == Self::Award {
+            let order = sqlx::query_scalar::<_, String>("SELECT status FROM payments WHERE id = $1");
+            assert_eq!(order.bind(number % ORDERS).fetch_one(&mut *tx).await.unwrap().len(), "pending".len());
+            let booking = sqlx::query("INSERT INTO bookings (order_no, account, points) VALUES ($1, $2, 19)");
+            booking.bind(number).bind(account).execute(&mut *tx).await.unwrap();
+        }
+        let update = sqlx::query("UPDATE accounts SET points = points + 19 WHERE id = $1").bind(account);
+        assert_eq!(update.execute(tx).await.unwrap().rows_affected(), 1);
+    }
 }
 
 /// A message's whole way, as the module's documentation has it.
-async fn record(ground: &Ground, inbox: &Inbox, message: &Message, account: i64) {
+async fn record(ground: &Ground, inbox: &Inbox, message: &Message, effect: Effect, (number, account): (i64, i64)) {
     assert!(!inbox.seen(message).await);
     let mut tx = ground.pool.begin().await.unwrap();
     let begun = inbox.begin(&mut *tx, message).await.unwrap();
     let Begun::First(receipt) = begun else { panic!("{begun:?}") };
-    effect(&mut tx, account).await;
+    effect.have(&mut tx, number, account).await;
     receipt.commit(tx).await.unwrap();
 }
 
-async fn batch(ground: &Ground, messages: &[Message], accounts: &[i64]) {
+async fn batch(ground: &Ground, messages: &[Message], effect: Effect, accounts: &[(i64, i64)]) {
     let inbox = &ground.marked;
     let seen = join_all(messages.iter().map(|message| inbox.seen(message))).await;
     assert!(!seen.contains(&true));
     let mut tx = ground.pool.begin().await.unwrap();
     let mut receipts = Vec::with_capacity(messages.len());
-    for (begun, account) in inbox.begin_many(&mut *tx, messages).await.unwrap().into_iter().zip(accounts) {
+    for (begun, (number, account)) in inbox.begin_many(&mut *tx, messages).await.unwrap().into_iter().zip(accounts) {
         let Begun::First(receipt) = begun else { panic!("{begun:?}") };
-        effect(&mut tx, *account).await;
+        effect.have(&mut tx, *number, *account).await;
         receipts.push(receipt);
     }
     inbox.commit(tx, receipts).await.unwrap();

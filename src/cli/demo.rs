@@ -42,7 +42,8 @@ impl Demo {
         }
         if !self.once {
             println!(
-                "\nTry it yourself, in another terminal:\n{}\nCtrl-C ends the demo.",
+                "\nTry it yourself, in a browser: http://{0}/demo\nor in another terminal:\n{1}\nCtrl-C ends the demo.",
+                demo.gateway,
                 demo::invitation(demo.gateway)
             );
             signals.next().await;

@@ -2,6 +2,7 @@
 //! service that can be told to be slow, to fail and to hang; all in one process, with nothing to install.
 
 mod consumer;
+mod page;
 mod points;
 mod story;
 mod upstream;
@@ -154,6 +155,14 @@ fn config(gateway: SocketAddr, upstream: SocketAddr, directory: &std::path::Path
         [[routes]]
         name = "reads"
         match = "GET /v1/*"
+        upstream = "payments"
+        [[routes]]
+        name = "page"
+        match = "GET /demo"
+        upstream = "payments"
+        [[routes]]
+        name = "truth"
+        match = "GET /demo/state"
         upstream = "payments"
         "#,
         directory = directory.display()

@@ -20,7 +20,7 @@ struct Payment {
 
 /// Its database. A real one has the key as a unique column, in the transaction that grants the points.
 #[derive(Debug, Clone, Default)]
-struct Accounts(Arc<Mutex<Rows>>);
+pub(super) struct Accounts(Arc<Mutex<Rows>>);
 
 #[derive(Debug, Default)]
 struct Rows {
@@ -34,11 +34,17 @@ impl Accounts {
     fn open(&self) -> MutexGuard<'_, Rows> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// How often the consumer was called for an order, and how often points were granted.
+    pub(super) fn of(&self, order_no: u64) -> (u64, usize) {
+        let rows = self.open();
+        let granted = rows.granted.values().filter(|payment| payment.order_no == order_no).count();
+        (rows.calls.get(&order_no).copied().unwrap_or_default(), granted)
+    }
 }
 
 /// The consumer.
-pub(super) fn app() -> Router {
-    let accounts = Accounts::default();
+pub(super) fn app(accounts: Accounts) -> Router {
     Router::new().route("/v1/points", post(grant)).route("/v1/points", get(told)).with_state(accounts)
 }
 

@@ -14,7 +14,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::consumer::Arrived;
-use super::points;
+use super::page::{self, Truth};
+use super::points::{self, Accounts};
 use crate::clock::{self, Instant};
 
 /// How long a slow payment takes: long enough for ten more requests to arrive meanwhile.
@@ -48,12 +49,14 @@ enum Behaviour {
 
 /// What really happened.
 #[derive(Debug, Clone, Default)]
-struct Books(Arc<Mutex<Entries>>);
+pub(super) struct Books(Arc<Mutex<Entries>>);
 
 #[derive(Debug, Default)]
 struct Entries {
     /// By order number.
     executed: BTreeMap<u64, Execution>,
+    /// Order numbers as they were first executed.
+    order: Vec<u64>,
     /// Orders that have failed once, as asked.
     failed: BTreeSet<u64>,
 }
@@ -69,27 +72,47 @@ impl Books {
     fn open(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// How often each of the newest `count` orders was executed, the newest first.
+    pub(super) fn newest(&self, count: usize) -> Vec<(u64, u64)> {
+        let entries = self.open();
+        let times = |order: &u64| (*order, entries.executed.get(order).map_or(0, |execution| execution.count));
+        entries.order.iter().rev().take(count).map(times).collect()
+    }
+}
+
+impl Entries {
+    fn execute(&mut self, payment: &Payment) {
+        let settles = if payment.behave == Behaviour::Hang { SETTLES_AFTER } else { Duration::ZERO };
+        let fresh = Execution { count: 0, amount: payment.amount, paid_at: clock::now() + settles };
+        let execution = self.executed.entry(payment.order_no).or_insert(fresh);
+        execution.count += 1;
+        if execution.count == 1 {
+            self.order.push(payment.order_no);
+        }
+    }
 }
 
 /// The service.
 pub(super) fn app(arrived: Arrived) -> Router {
+    let (books, accounts) = (Books::default(), Accounts::default());
+    let truth = Truth { books: books.clone(), accounts: accounts.clone(), arrived: arrived.clone() };
     let events = async move || arrived.lines().iter().fold(String::new(), |text, line| text + line + "\n");
     Router::new()
         .route("/v1/events", get(events))
         .route("/v1/payments", post(pay))
         .route("/v1/payments/by-order/{order_no}", get(by_order))
         .route("/v1/executed/{order_no}", get(executed))
-        .with_state(Books::default())
-        .merge(points::app())
+        .with_state(books)
+        .merge(points::app(accounts))
+        .merge(page::app(truth))
 }
 
 async fn pay(State(books): State<Books>, Json(payment): Json<Payment>) -> Response {
     if payment.behave == Behaviour::Fail && books.open().failed.insert(payment.order_no) {
         return (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({ "error": "something broke" }))).into_response();
     }
-    let settles = if payment.behave == Behaviour::Hang { SETTLES_AFTER } else { Duration::ZERO };
-    let fresh = Execution { count: 0, amount: payment.amount, paid_at: clock::now() + settles };
-    books.open().executed.entry(payment.order_no).or_insert(fresh).count += 1;
+    books.open().execute(&payment);
     match payment.behave {
         Behaviour::Slow => tokio::time::sleep(SLOW).await,
         Behaviour::Hang => tokio::time::sleep(HANGS).await,

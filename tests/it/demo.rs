@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use oncegate::clock;
 
+use crate::servers::browser::Browser;
 use crate::servers::process::free_port;
 
 fn demo(flags: &[String]) -> Output {
@@ -61,12 +62,14 @@ fn a_busy_port_names_its_flag() {
 /// A demo that goes on, and the commands that it invites to.
 struct Running {
     demo: Child,
+    gateway: u16,
     commands: Vec<String>,
 }
 
 impl Running {
     fn start() -> Self {
-        let flags = [listen("--listen", free_port()), listen("--upstream-listen", free_port())];
+        let gateway = free_port();
+        let flags = [listen("--listen", gateway), listen("--upstream-listen", free_port())];
         let mut demo = Command::new(env!("CARGO_BIN_EXE_oncegate"))
             .arg("demo")
             .args(flags)
@@ -76,7 +79,7 @@ impl Running {
         let lines = BufReader::new(demo.stdout.take().unwrap()).lines().map_while(Result::ok);
         let lines = lines.take_while(|line| !line.starts_with("Ctrl-C"));
         let commands = lines.filter(|line| line.starts_with("curl ") || line.starts_with("seq ")).collect();
-        Self { demo, commands }
+        Self { demo, gateway, commands }
     }
 
     /// What the command with this text in it prints.
@@ -128,4 +131,72 @@ fn the_printed_commands_do_what_they_are_said_to() {
     assert_eq!(events.matches("\"order_no\":2001").count(), 1, "{events}");
     demo.run_until("v1/points", "order 2001: consumer called: 2, points granted: 1 x 250");
     assert!(demo.run("idempotency/requests").contains(r#""state":"completed""#));
+}
+
+/// What the page says of an order, once it says all that is expected.
+fn wait_for_order(page: &Browser, order: &str, expected: &[&str]) {
+    page.wait_until(order, |text| {
+        let row = text.lines().find(|line| line.starts_with(order) && line.contains("consumer called"));
+        row.is_some_and(|row| expected.iter().all(|part| row.contains(part)))
+    });
+}
+
+#[test]
+fn the_page_pays_each_order_once_whatever_is_pressed() {
+    let demo = Running::start();
+    let page = Browser::start(1_200, 1_600);
+    page.open(&format!("http://127.0.0.1:{}/demo", demo.gateway));
+    let order = || page.run("return document.getElementById('order').textContent").as_str().unwrap().to_owned();
+    let answered = |text: &str, order: &str, what: &str| {
+        let lines: Vec<&str> = text.lines().collect();
+        lines.windows(3).filter(|line| line[0] == order && line[2].contains(what)).count()
+    };
+    let once = ["once", "completed", "granted once, consumer called 2 times"];
+
+    let paid = order();
+    page.click("#pay");
+    page.wait_until("paid", |text| answered(text, &paid, "paid") == 1);
+    page.click("#pay");
+    page.wait_until("replayed", |text| answered(text, &paid, "the first answer, replayed") == 1);
+    page.click("#other");
+    page.wait_until("refused", |text| answered(text, &paid, "other request") + answered(text, &paid, "key") > 0);
+    wait_for_order(&page, &paid, &once);
+
+    page.click("#ten");
+    let stormed = order();
+    assert_ne!(stormed, paid);
+    page.wait_until("one of ten is paid", |text| {
+        answered(text, &stormed, "paid") == 1 && text.lines().filter(|line| *line == stormed).count() >= 10
+    });
+    wait_for_order(&page, &stormed, &once);
+
+    page.click("#lose");
+    let lost = order();
+    page.wait_until("no answer, then the first one's", |text| {
+        answered(text, &lost, "no answer") == 1 && answered(text, &lost, "the first answer, replayed") == 1
+    });
+    wait_for_order(&page, &lost, &once);
+
+    page.click("#break");
+    let broken = order();
+    wait_for_order(&page, &broken, &["once", "unknown"]);
+    page.wait_until("held, then settled", |text| answered(text, &broken, "the first answer, replayed") == 1);
+    wait_for_order(&page, &broken, &once);
+    assert_eq!(page.run("return document.querySelectorAll('.bad:not(.status)').length"), 0, "{}", page.text());
+}
+
+#[test]
+fn the_page_fits_a_telephone_and_asks_nobody_else() {
+    let demo = Running::start();
+    let page = Browser::start(500, 900);
+    page.open(&format!("http://127.0.0.1:{}/demo", demo.gateway));
+    page.click("#pay");
+    page.wait_until("paid", |text| text.contains("granted once"));
+    let fits = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth";
+    assert_eq!(page.run(fits), true);
+    let asked = "return performance.getEntriesByType('resource').every(one => one.name.startsWith(location.origin))";
+    assert_eq!(page.run(asked), true);
+    let names =
+        "return [...document.querySelectorAll('button')].every(one => one.innerText.trim() && one.tabIndex === 0)";
+    assert_eq!(page.run(names), true);
 }

@@ -1,6 +1,7 @@
 //! Private servers, started once per test run, and a fresh database on them per test.
 
 pub(crate) mod authority;
+pub(crate) mod browser;
 pub(crate) mod database;
 #[cfg(feature = "webhook")]
 pub(crate) mod endpoint;
