@@ -182,7 +182,15 @@ pub(super) mod tests {
             attributes: Attributes::new(),
             data: Bytes::from_static(data),
         };
-        Outgoing { event, sequence: 42, epoch: 3, time: Timestamp(1_772_368_496_789), attempts: 1, tried: false }
+        Outgoing {
+            event,
+            sequence: 42,
+            epoch: 3,
+            time: Timestamp(1_772_368_496_789),
+            attempts: 1,
+            tried: false,
+            redrives: 0,
+        }
     }
 
     fn document(outgoing: &Outgoing) -> Value {

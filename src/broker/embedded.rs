@@ -84,7 +84,8 @@ pub struct Behind {
 /// A message for the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// CloudEvents `id`.
+    /// By which a copy is known; the attributes have CloudEvents `id`, which it is but for
+    /// [redrives](Outgoing::copy_id).
     pub id: Box<str>,
     /// Where in the queue.
     pub topic: Box<str>,
@@ -116,7 +117,7 @@ impl Message {
         let attributes: Map<String, Value> =
             attributes.map(|(name, value)| (name.to_owned(), Value::String(value.into_owned()))).collect();
         Self {
-            id: event.id.to_string().into(),
+            id: outgoing.copy_id().into(),
             topic: event.topic.clone(),
             key: event.key.clone(),
             content_type: event.content_type.clone(),

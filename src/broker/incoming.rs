@@ -238,7 +238,7 @@ mod tests {
             data: Bytes::copy_from_slice(data),
         };
         let time = crate::clock::Timestamp(1_772_368_496_789);
-        Outgoing { event, sequence: 42, epoch: 3, time, attempts: 1, tried: false }
+        Outgoing { event, sequence: 42, epoch: 3, time, attempts: 1, tried: false, redrives: 0 }
     }
 
     fn assert_is(said: &Said, sent: &Outgoing) {

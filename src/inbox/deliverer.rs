@@ -375,7 +375,7 @@ mod tests {
             attributes: BTreeMap::new(),
             data: Bytes::new(),
         };
-        Outgoing { event, sequence: 1, epoch: 1, time: Timestamp(0), attempts, tried }
+        Outgoing { event, sequence: 1, epoch: 1, time: Timestamp(0), attempts, tried, redrives: 0 }
     }
 
     #[test]

@@ -138,4 +138,18 @@ pub struct Outgoing {
     pub attempts: u32,
     /// Whether it was in hand before, and may have been published then.
     pub tried: bool,
+    /// How often a person has had it published again.
+    pub redrives: u32,
+}
+
+impl Outgoing {
+    /// What a broker that passes over copies knows it by: its id, as in each try, but another one each time that a
+    /// person wants it published again. The event says its own id all the same.
+    #[must_use]
+    pub fn copy_id(&self) -> String {
+        match self.redrives {
+            0 => self.event.id.to_string(),
+            redrives => format!("{}.{redrives}", self.event.id),
+        }
+    }
 }

@@ -36,7 +36,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 pub use super::backlog::Backlog;
-use super::event::{OnFailure, Outgoing};
+use super::event::{EventId, OnFailure, Outgoing};
 pub use super::late::Late;
 pub use super::reach::Reach;
 use crate::clock::Timestamp;
@@ -282,6 +282,8 @@ pub struct Conclusion {
     pub lane: Lane,
     /// The event.
     pub position: i64,
+    /// The same, where it can be read. A database that has lost its last commits may give a position out again.
+    pub id: Option<EventId>,
     /// What became of it.
     pub how: How,
 }
@@ -369,6 +371,8 @@ pub struct Acquired {
     pub lane: Lane,
     /// Names it in its conclusion.
     pub position: i64,
+    /// The same, where it can be read.
+    pub id: Option<EventId>,
     /// What it is ordered by.
     pub key: Box<str>,
     /// How often it has been taken up, this time included.
@@ -381,6 +385,8 @@ pub struct Acquired {
     /// How many relays did not live to conclude it. With one, it is alone in its lane: want nothing more of the
     /// lane until it is concluded. With as many as the relay allows, it is parked unpublished.
     pub deaths: u32,
+    /// How often a person has had it published again.
+    pub redrives: u32,
     /// What becomes of later ones of its key should it be parked.
     pub on_failure: OnFailure,
     /// What to publish; or why nobody can: then it is to be concluded [`How::Parked`] with this reason.

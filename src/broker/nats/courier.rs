@@ -182,5 +182,5 @@ fn message(event: &Outgoing) -> PublishMessage {
         headers.insert("content-type", &*cloud_events::header_text(&event.event.content_type));
     }
     // Last, since it sets one header of those that are there.
-    PublishMessage::build().payload(event.event.data.clone()).headers(headers).message_id(event.event.id.to_string())
+    PublishMessage::build().payload(event.event.data.clone()).headers(headers).message_id(event.copy_id())
 }

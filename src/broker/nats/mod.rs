@@ -1,7 +1,8 @@
 //! Publishes to NATS JetStream.
 //!
 //! An event's topic is its subject. The message is the data, with the attributes of CloudEvents as `ce-` headers
-//! and the event's id as `Nats-Msg-Id`: a stream that has it already says "duplicate", which is a confirm.
+//! and the event's id as `Nats-Msg-Id`: a stream that has it already says "duplicate", which is a confirm. (What a person
+//! has published again has [another one](Outgoing::copy_id), or the stream would pass it over.)
 //!
 //! **Order.** One task hands the events of all calls to one connection, in the order of the calls, and awaits
 //! their confirms at the same time. A server takes a connection's messages in order, so what it has taken when the

@@ -23,13 +23,14 @@ use std::time::Duration;
 
 use super::backoff::Backoff;
 use crate::broker::{Confirmed, Ordering, PublishError, Published};
-use crate::outbox::event::{OnFailure, Outgoing};
+use crate::outbox::event::{EventId, OnFailure, Outgoing};
 use crate::outbox::store::{How, Late};
 
 /// An event in hand.
 #[derive(Debug)]
 pub(super) struct InHand {
     pub(super) position: i64,
+    pub(super) id: Option<EventId>,
     /// Which taking up.
     pub(super) serial: u64,
     pub(super) attempts: u32,
@@ -38,6 +39,8 @@ pub(super) struct InHand {
     pub(super) on_failure: OnFailure,
     /// Relays that died with it in their hands.
     pub(super) deaths: u32,
+    /// Times that a person has had it published again.
+    pub(super) redrives: u32,
     pub(super) bytes: usize,
     pub(super) state: InHandState,
 }
@@ -56,6 +59,7 @@ pub(super) enum InHandState {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) position: i64,
+    pub(super) id: Option<EventId>,
     pub(super) bytes: usize,
     pub(super) deaths: u32,
     pub(super) how: How,
@@ -97,7 +101,24 @@ pub(super) struct Line {
     closed: bool,
     /// The first event that will stop the line once it is the head: nothing behind it is published.
     stop: Option<i64>,
+    /// Those that have left it for good while others stayed, the last ones.
+    gone: VecDeque<Gone>,
+    /// The highest position among all that ever were in [`Self::gone`].
+    gone_to: i64,
 }
+
+/// An event that is over as far as its line knows. A database that comes back without its last commits hands it out
+/// once more, behind those that came after it.
+#[derive(Debug)]
+struct Gone {
+    position: i64,
+    id: Option<EventId>,
+    redrives: u32,
+    how: How,
+}
+
+/// How many of those are remembered: what a database forgets is what was in hand at the same time.
+const MOST_GONE: usize = 1024;
 
 /// What is to become of an event once it is the head.
 enum Fate {
@@ -193,6 +214,7 @@ impl Line {
             let is_unpublished = matches!(head.state, InHandState::Unpublished(_));
             let (how, behind) = match fate(head, rules) {
                 Fate::Leaves(how) => {
+                    self.remember(&how);
                     left.extend(self.pop(how, false));
                     continue;
                 }
@@ -224,9 +246,35 @@ impl Line {
         left
     }
 
+    /// The head is about to leave.
+    fn remember(&mut self, how: &How) {
+        let is_over = match how {
+            How::Sent { .. } | How::Parked { .. } => true,
+            // It comes again.
+            How::Early { .. } | How::Retry { .. } | How::Later { .. } | How::GivenBack | How::Waiting => false,
+        };
+        let Some(InHand { position, id, redrives, .. }) = self.events.front().filter(|_| is_over) else { return };
+        if self.gone.len() == MOST_GONE {
+            self.gone.pop_front();
+        }
+        self.gone_to = self.gone_to.max(*position);
+        self.gone.push_back(Gone { position: *position, id: *id, redrives: *redrives, how: how.clone() });
+    }
+
+    /// What became of an event that has left this line, unless a person has had it published again since.
+    pub(super) fn became(&self, position: i64, id: Option<EventId>, redrives: u32) -> Option<How> {
+        // Positions mostly grow.
+        if position > self.gone_to {
+            return None;
+        }
+        let is_it = |gone: &&Gone| gone.position == position && gone.id == id && gone.redrives == redrives;
+        let gone = self.gone.iter().find(is_it)?;
+        Some(gone.how.clone())
+    }
+
     fn pop(&mut self, how: How, stops: bool) -> Option<Left> {
-        let InHand { position, bytes, deaths, .. } = self.events.pop_front()?;
-        Some(Left { position, bytes, deaths, how, stops })
+        let InHand { position, id, bytes, deaths, .. } = self.events.pop_front()?;
+        Some(Left { position, id, bytes, deaths, how, stops })
     }
 
     /// Results come mostly in order, so it is near the front.

@@ -14,6 +14,8 @@
 //! | outbox | turned, an event with two deaths or more alone | nothing is taken up until it is on record what became of it |
 //! | outbox | turned, an event with too many deaths | it is parked unpublished |
 //! | outbox | turned, an event that is in hand (the database has crashed, and forgotten that) | nothing: it is |
+//! | outbox | turned, an event that has left the line of its key for good, of which others still are in hand (the same) | what became of it is concluded once more |
+//! | outbox | turned, an event at the place of another one that is in hand (a failover has lost that one) | it is given back, and taken up once the other one is over |
 //! | outbox | turned, lanes are lost | all that is in hand of them is forgotten; the lease is renewed at once |
 //! | outbox | turn not written | the same conclusions again, after a pause; nothing was taken up |
 //! | outbox | turn unclear | the same turn again, until it tells what it took up |

@@ -161,7 +161,7 @@ fn event(row: &Row, sealer: &Sealer) -> sqlx::Result<Published> {
     };
     let (position, time) = (row.int(0)?, Timestamp(row.int(9)?));
     // As it went out, but for the relay's epoch, which names nothing.
-    let sent = Outgoing { event, sequence: position, epoch: 0, time, attempts: 1, tried: false };
+    let sent = Outgoing { event, sequence: position, epoch: 0, time, attempts: 1, tried: false, redrives: 0 };
     let told = cloud_events::attributes(&sent).into_iter().filter(|(name, _)| *name != "id");
     Ok(Published {
         position,

@@ -16,11 +16,7 @@ use crate::storage::text::Statement;
 
 static READ: Statement = Statement::new(|dialect, size| {
     let (columns, among) = (record::COLUMNS, dialect.among_ints(size));
-    format!(
-        "SELECT {columns}, e.result, e.entry, \
-         (SELECT COUNT(*) FROM event_actions AS a WHERE a.event = e.id AND a.action = 'retry') \
-         FROM events AS e WHERE e.position{among} AND e.state + 0 = 4"
-    )
+    format!("SELECT {columns}, e.result, e.entry FROM events AS e WHERE e.position{among} AND e.state + 0 = 4")
 });
 
 static BURY: Statement = Statement::new(|dialect, size| events::insert(dialect, size, "v.v_place >= 0"));
@@ -84,7 +80,7 @@ fn copy_of(row: &Row, to: &DeadLetter, lanes: NonZeroU32, sealer: &Sealer) -> sq
         reason: &reason,
         result: Some(&*result).filter(|result| !result.is_empty()),
         attempts: rows::count(row.int(record::ATTEMPTS)?),
-        redrives: rows::count(row.int(record::COUNT + 2)?),
+        redrives: record::redrives(row)?,
     };
     let event = dead_letter::copy(record::envelope(row, sealer)?, &parked, to);
     let lane = lane_of(&event.key, lanes);

@@ -12,8 +12,9 @@ use crate::storage::conn::Conn;
 use crate::storage::text::Statement;
 use crate::storage::value::{Column, Value};
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     Column::int("v_position"),
+    Column::bytes("v_id"),
     Column::int("v_lane"),
     Column::int("v_epoch"),
     Column::int("v_state"),
@@ -44,7 +45,7 @@ static CONCLUDE: Statement = Statement::new(|dialect, size| {
          reason = CASE WHEN v.v_state = 1 OR v.v_state = 3 THEN e.reason ELSE v.v_reason END, result = v.v_result, \
          due_at = CASE WHEN v.v_state = 1 THEN e.due_at ELSE v.v_due_at END, \
          changed_at = v.v_now, state = v.v_state, epoch = NULL",
-        "e.state + 0 = 1 AND e.epoch = v.v_epoch AND e.lane = v.v_lane \
+        "e.state + 0 = 1 AND e.epoch = v.v_epoch AND e.lane = v.v_lane AND (v.v_id IS NULL OR e.id = v.v_id) \
          AND CASE WHEN e.queue = ? THEN 1 ELSE 0 END = 1",
     )
 });
@@ -85,9 +86,10 @@ impl Change {
         }
     }
 
-    fn row<'a>(&'a self, conclusion: &Conclusion, now: Timestamp) -> [Value<'a>; 9] {
+    fn row<'a>(&'a self, conclusion: &'a Conclusion, now: Timestamp) -> [Value<'a>; 10] {
         [
             conclusion.position.into(),
+            conclusion.id.as_ref().map(|id| id.0.as_slice()).into(),
             i64::from(conclusion.lane.number).into(),
             conclusion.lane.epoch.into(),
             self.state.into(),

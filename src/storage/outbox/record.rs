@@ -14,14 +14,16 @@ const DEFERRALS: usize = 6;
 const DUE_AT: usize = 7;
 pub(super) const REASON: usize = 8;
 const KEY: usize = 9;
-const FIRST_OF_EVENT: usize = 10;
+const REDRIVES: usize = 10;
+const FIRST_OF_EVENT: usize = 11;
 
 /// How many columns there are.
 pub(super) const COUNT: usize = FIRST_OF_EVENT + 11;
 
 /// What [`acquired`] reads, in its order.
 pub(super) const COLUMNS: &str = "e.position, e.lane, e.epoch, e.attempts, e.deaths, e.holds, \
-    e.deferrals, e.due_at, e.reason, e.event_key, e.id, e.queue, e.route, e.topic, e.type, e.source, e.content_type, \
+    e.deferrals, e.due_at, e.reason, e.event_key, \
+    (SELECT COUNT(*) FROM event_actions AS a WHERE a.event = e.id AND a.action = 'retry'), e.id, e.queue, e.route, e.topic, e.type, e.source, e.content_type, \
     e.traceparent, e.attributes, e.data, e.created_at";
 
 /// An event in hand. One that can't be read, or that nobody can publish, says why: it is parked like any other
@@ -32,27 +34,35 @@ pub(super) fn acquired(row: &Row, sealer: &Sealer) -> sqlx::Result<Acquired> {
     let key = row.bytes(KEY)?;
     let attempts = rows::count(row.int(ATTEMPTS)?);
     let (deaths, deferrals) = (rows::count(row.int(4)?), rows::count(row.int(DEFERRALS)?));
+    let redrives = redrives(row)?;
     let event = match row.maybe_bytes(REASON)? {
         Some(reason) => Err(String::from_utf8_lossy(&reason).into()),
         None => envelope(row, sealer)
             .and_then(|event| {
                 let time = Timestamp(row.int(FIRST_OF_EVENT + 10)?);
                 let tried = attempts > 1 || deferrals > 0 || deaths > 0;
-                Ok(Outgoing { event, sequence: position, epoch: lane.epoch, time, attempts, tried })
+                Ok(Outgoing { event, sequence: position, epoch: lane.epoch, time, attempts, tried, redrives })
             })
             .map_err(|error| format!("the event can't be read: {error}").into()),
     };
     Ok(Acquired {
         lane,
         position,
+        id: row.array(FIRST_OF_EVENT).ok().map(EventId),
         key: String::from_utf8_lossy(&key).into(),
         attempts,
         deferrals,
         came_early: row.maybe_int(DUE_AT)?.is_some(),
         deaths,
+        redrives,
         on_failure: if row.int(5)? == 1 { OnFailure::Hold } else { OnFailure::Skip },
         event,
     })
+}
+
+/// How often a person has had it published again.
+pub(super) fn redrives(row: &Row) -> sqlx::Result<u32> {
+    Ok(rows::count(row.int(REDRIVES)?))
 }
 
 /// What the event says.

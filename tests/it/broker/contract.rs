@@ -68,7 +68,7 @@ pub(super) struct Received {
 
 impl Received {
     /// What a consumer is to get of `outgoing`.
-    fn expected(outgoing: &Outgoing) -> Self {
+    pub(super) fn expected(outgoing: &Outgoing) -> Self {
         let attributes = cloud_events::attributes(outgoing).into_iter();
         Self {
             attributes: attributes.map(|(name, value)| (name.to_owned(), value.into_owned())).collect(),

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use oncegate::broker::embedded::{Behind, Embedded, Messages as _, Stored, Trimmed};
+use oncegate::broker::embedded::{
+    Behind, Embedded, EmbeddedSubscriber, EmbeddedSubscriberOptions, Messages as _, Stored, Trimmed,
+};
 use oncegate::broker::{CONFIRMED, PublishError, Published, Publisher, cloud_events};
 use oncegate::inbox::store::{Cursor, Deposits as _};
 use oncegate::outbox::event::Outgoing;
@@ -85,6 +87,7 @@ publishers_on!(publisher_on_mysql, MySql);
 
 on_each_database!(
     a_message_is_kept_once_however_often_it_is_published,
+    what_a_person_wants_to_be_published_again_is_there_again,
     what_is_not_taken_keeps_back_those_of_its_key,
     queues_and_topics_are_apart,
     what_a_subscription_has_not_taken_stays,
@@ -119,6 +122,20 @@ async fn a_message_is_kept_once_however_often_it_is_published(kind: Kind) {
 }
 
 /// A later one of a key must not be kept before an earlier one: published again, it would be passed over.
+async fn what_a_person_wants_to_be_published_again_is_there_again(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    let (publisher, first) = (ground.publisher(QUEUE), event("payments", "a", 1));
+    for (redrives, stored) in [(0, 1), (0, 1), (1, 2), (1, 2), (2, 3)] {
+        assert_eq!(publisher.publish(Outgoing { redrives, ..first.clone() }).await, CONFIRMED);
+        let received = ground.received("payments").await;
+        assert_eq!(received, vec![Received::expected(&first); stored], "{redrives}: the same event");
+    }
+    let options = EmbeddedSubscriberOptions::new(QUEUE, "payments");
+    let read = EmbeddedSubscriber::new(ground.store.clone(), options).look().await.unwrap();
+    let ids: Vec<_> = read.iter().map(|received| received.id.as_deref()).collect();
+    assert_eq!(ids, [Some(&*first.event.id.to_string()); 3]);
+}
+
 async fn what_is_not_taken_keeps_back_those_of_its_key(kind: Kind) {
     let ground = Ground::new(kind).await;
     let publisher = ground.publisher(QUEUE);

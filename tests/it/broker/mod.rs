@@ -43,7 +43,7 @@ fn event(topic: &str, key: &str, sequence: i64) -> Outgoing {
         attributes: Attributes::new(),
         data: Bytes::from(format!("{{\"n\": {sequence}}}")),
     };
-    Outgoing { event, sequence, epoch: 3, time: Timestamp(1_772_368_496_789), attempts: 1, tried: false }
+    Outgoing { event, sequence, epoch: 3, time: Timestamp(1_772_368_496_789), attempts: 1, tried: false, redrives: 0 }
 }
 
 /// A name that no other test has.

@@ -70,7 +70,7 @@ impl Ground {
         let id = self.database.literal(&event.id.0);
         self.run(&format!("UPDATE events SET state = {state} WHERE id = {id}")).await;
         let now = oncegate::clock::Timestamp(1_772_368_496_789);
-        Outgoing { event, sequence: 1, epoch: 1, time: now, attempts: 1, tried: false }
+        Outgoing { event, sequence: 1, epoch: 1, time: now, attempts: 1, tried: false, redrives: 0 }
     }
 
     /// The subscription has received the message with this id, and it stands so.

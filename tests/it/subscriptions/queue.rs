@@ -143,7 +143,7 @@ impl Queue {
             data: Bytes::copy_from_slice(text.as_bytes()),
         };
         let time = Timestamp(1_772_368_496_789);
-        let outgoing = Outgoing { event, sequence: 1, epoch: 1, time, attempts: 1, tried: false };
+        let outgoing = Outgoing { event, sequence: 1, epoch: 1, time, attempts: 1, tried: false, redrives: 0 };
         // A producer sends again what was not confirmed.
         let publish = async || self.producer.publish(outgoing.clone()).await;
         let is_told = |told: &Published| !matches!(told, Err(PublishError::Unavailable(_)));

@@ -21,7 +21,6 @@ fn outgoing(position: i64) -> Box<Outgoing> {
     let event = Envelope {
         id: EventId([0; 16]),
         queue: "q".into(),
-        topic: "t".into(),
         key: "k".into(),
         kind: "e".into(),
         source: "/".into(),
@@ -31,17 +30,28 @@ fn outgoing(position: i64) -> Box<Outgoing> {
         attributes: Attributes::new(),
         data: Bytes::from_static(b"{}"),
     };
-    Box::new(Outgoing { event, sequence: position, epoch: 1, time: Timestamp(0), attempts: 1, tried: false })
+    Box::new(Outgoing {
+        event,
+        sequence: position,
+        epoch: 1,
+        time: Timestamp(0),
+        attempts: 1,
+        tried: false,
+        redrives: 0,
+    })
 }
 
 fn in_hand(position: i64, attempts: u32, on_failure: OnFailure) -> InHand {
     InHand {
         position,
+        id: None,
         serial: 7,
         attempts,
         deferrals: 0,
         on_failure,
         deaths: 0,
+        redrives: 0,
+        topic: "t".into(),
         bytes: 1,
         state: InHandState::Unpublished(outgoing(position)),
     }

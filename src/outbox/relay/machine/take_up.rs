@@ -13,22 +13,32 @@ use crate::outbox::store::{Acquired, How, Late};
 const ROW_BYTES: usize = 512;
 
 impl Machine {
+    /// `is_alone`: nothing else is in hand, and nothing else came.
     pub(super) fn take_up(&mut self, acquired: Acquired, is_alone: bool, now: Instant) {
-        let Acquired { lane, position, key, attempts, deferrals, came_early, deaths, on_failure, event } = acquired;
+        let Acquired { lane, position, id, key, attempts, deferrals, came_early, deaths, redrives, on_failure, event } =
+            acquired;
         let rules = self.rules(0.0);
         let has_killed = deaths >= self.options.crash_attempts;
         let key: Arc<str> = key.into();
         let stopped = self.turns.stopped(lane, &key);
         let (is_recalled, late) = (self.stopping || self.health.is_away(), self.options.late);
         let Some(held) = self.lanes.get_mut(&lane.number).filter(|held| held.epoch == lane.epoch) else { return };
-        if held.line(&key).is_some_and(|line| line.get(position).is_some()) {
+        let in_hand = held.line(&key).and_then(|line| line.get(position).map(|event| event.id));
+        if in_hand == Some(id) {
             // The database had forgotten that it is in hand.
             return;
+        }
+        if let Some(how) = held.line(&key).and_then(|line| line.became(position, id, redrives)) {
+            // It had forgotten what became of it. Published again now, it would come behind those of its key that are
+            // in hand.
+            return self.turns.repeat(lane, &key, Left { position, id, bytes: 0, deaths, how, stops: false }, now);
         }
         let is_late = late == Late::Waits && stopped.as_ref().is_some_and(|stopped| stopped.last > position);
         let is_early = came_early || is_late;
         let is_behind = is_early && (stopped.is_some() || held.line(&key).is_some());
         let how = match stopped {
+            // One that the database has lost was at its place, and still is in hand.
+            _ if in_hand.is_some() => Some(How::GivenBack),
             // Who came early stands behind nobody, since it may stand before whom it waits for.
             _ if is_behind => Some(kept_back()),
             Some(Stopped { how, .. }) => Some(how),
@@ -41,7 +51,7 @@ impl Machine {
         };
         if let Some(how) = how {
             // Those of its key that are under way, if any, come before it and say nothing else about it.
-            let left = [Left { position, bytes: 0, deaths, how, stops: false }];
+            let left = [Left { position, id, bytes: 0, deaths, how, stops: false }];
             if left[0].how == How::GivenBack {
                 held.given_back();
             }
@@ -58,7 +68,8 @@ impl Machine {
         };
         self.serial += 1;
         let serial = self.serial;
-        held.push(&key, InHand { position, serial, attempts, deferrals, deaths, on_failure, bytes, state }, &rules);
+        let event = InHand { position, id, serial, attempts, deferrals, deaths, redrives, on_failure, bytes, state };
+        held.push(&key, event, &rules);
         self.in_hand += 1;
         self.in_hand_bytes += bytes;
         self.killers += usize::from(deaths > 1);

@@ -2,6 +2,7 @@
 
 mod deliveries;
 mod endings;
+mod forgotten;
 mod leases;
 
 use std::time::Duration;
@@ -123,13 +124,23 @@ fn event(number: u32, position: i64, key: &str) -> Acquired {
     Acquired {
         lane: lane(number),
         position,
+        id: Some(EventId(i128::from(position).to_be_bytes())),
         key: key.into(),
         attempts: 1,
         deferrals: 0,
         came_early: false,
         deaths: 0,
+        redrives: 0,
         on_failure: OnFailure::Hold,
-        event: Ok(Outgoing { event, sequence: position, epoch: 1, time: Timestamp(0), attempts: 1, tried: false }),
+        event: Ok(Outgoing {
+            event,
+            sequence: position,
+            epoch: 1,
+            time: Timestamp(0),
+            attempts: 1,
+            tried: false,
+            redrives: 0,
+        }),
     }
 }
 
@@ -322,16 +333,4 @@ fn what_is_given_back_is_looked_for_from_the_beginning() {
     let turn = desk.turn();
     assert_eq!(words(&turn), [(1, "given back"), (2, "given back")]);
     assert_eq!(turn.wants.first().map(|want| want.reach), Some(Reach::WHOLE));
-}
-
-#[test]
-fn what_the_database_has_forgotten_to_be_in_hand_still_is() {
-    let mut desk = Desk::new(1);
-    let calls = desk.publish(&["a", "a"]);
-    desk.machine.woken();
-    desk.turn_brings(vec![event(0, 1, "a"), event(0, 2, "a"), event(0, 3, "a")]);
-    assert_eq!((desk.positions(), desk.machine.in_hand()), (vec![3], 3));
-    desk.end(&calls[0], CONFIRMED);
-    desk.end(&calls[1], CONFIRMED);
-    assert_eq!(words(&desk.turn()), [(1, "sent"), (2, "sent")]);
 }

@@ -95,10 +95,17 @@ impl Turns {
         if let Some(how) = behind {
             self.pending.stopped.insert((lane, Arc::clone(key)), Stopped { how, last });
         }
-        for Left { position, how, .. } in left {
-            self.pending.conclusions.push(Conclusion { lane, position: *position, how: how.clone() });
+        for Left { position, id, how, .. } in left {
+            self.pending.conclusions.push(Conclusion { lane, position: *position, id: *id, how: how.clone() });
         }
         self.pending.since.get_or_insert(now);
+    }
+
+    /// Concludes once more what the database has forgotten, unless it is about to be told.
+    pub(super) fn repeat(&mut self, lane: Lane, key: &Arc<str>, left: Left, now: Instant) {
+        if !self.pending.conclusions.iter().any(|pending| pending.lane == lane && pending.position == left.position) {
+            self.conclude(lane, key, &[left], now);
+        }
     }
 
     /// What becomes of one of `key` that is taken up before what stops the key is on record.

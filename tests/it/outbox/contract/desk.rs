@@ -10,6 +10,7 @@ use crate::servers::database::{Kind, on_each_database};
 on_each_database!(
     two_people_who_retry_at_once_retry_each_once,
     a_retried_event_keeps_its_id_and_its_place_and_begins_anew,
+    each_redrive_is_another_copy_of_the_same_event,
     a_retried_event_that_nobody_could_publish_is_published_as_it_is,
     a_discarded_event_lets_those_behind_it_go,
     what_is_in_hand_is_left_alone,
@@ -86,6 +87,26 @@ async fn a_retried_event_keeps_its_id_and_its_place_and_begins_anew(kind: Kind) 
     assert_eq!(acquired[0].event.as_ref().unwrap().event.id, id(listed));
     let acquired = heir.go_on(&[(&acquired[0], SENT)]).await;
     assert_eq!(positions(&acquired), behind);
+}
+
+/// For brokers that pass over copies of what they have: a person wants it there once more.
+async fn each_redrive_is_another_copy_of_the_same_event(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    ground.commit(new(0, "a")).await;
+    let holder = ground.holder().await;
+    for redrives in 0..3 {
+        // Also when it comes again by itself.
+        for how in [How::GivenBack, SENT] {
+            let acquired = holder.acquire().await;
+            let outgoing = acquired[0].event.as_ref().unwrap();
+            let copy = if redrives == 0 { String::new() } else { format!(".{redrives}") };
+            assert_eq!((acquired[0].redrives, outgoing.redrives), (redrives, redrives));
+            assert_eq!(outgoing.copy_id(), format!("{}{copy}", outgoing.event.id));
+            holder.conclude(&[(&acquired[0], how)]).await;
+        }
+        let again = order(Action::Retry, all(&[State::Sent], 9));
+        assert_eq!(ground.store.act(&again).await.unwrap().changed.len(), 1);
+    }
 }
 
 /// It says what is known. One that can't be read still can't.

@@ -286,7 +286,7 @@ async fn lanes_of_other_queues_are_left_alone(kind: Kind) {
     let holder = ground.holder().await;
     assert_eq!(holder.acquire().await, []);
     ground.run("UPDATE events SET state = 1, epoch = 1, attempts = 1").await;
-    let mark = oncegate::outbox::store::Conclusion { lane: holder.lane(0), position: event, how: SENT };
+    let mark = oncegate::outbox::store::Conclusion { lane: holder.lane(0), position: event, id: None, how: SENT };
     let turned = holder.apply(&Turn { conclusions: vec![mark], ..holder.empty() }).await;
     assert_eq!(turned.concluded, [Guarded::Fenced]);
 }

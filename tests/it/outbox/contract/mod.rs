@@ -212,7 +212,11 @@ impl Holder<'_> {
 }
 
 fn conclusions(of: &[(&Acquired, How)]) -> Vec<Conclusion> {
-    of.iter().map(|(event, how)| Conclusion { lane: event.lane, position: event.position, how: how.clone() }).collect()
+    let conclusion = |(event, how): &(&Acquired, How)| {
+        let Acquired { lane, position, id, .. } = **event;
+        Conclusion { lane, position, id, how: how.clone() }
+    };
+    of.iter().map(conclusion).collect()
 }
 
 /// Where there is more.

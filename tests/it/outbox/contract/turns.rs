@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use oncegate::engine::ledger::{Guarded, StoreError};
-use oncegate::outbox::event::OnFailure;
+use oncegate::outbox::event::{EventId, OnFailure};
 use oncegate::outbox::store::{Conclusion, How, MAX_TURN, Outbox as _, Retries, Turn, Want};
 
 use super::{Ground, HOUR, Holder, New, SENT, conclusions, more, new, parked, positions, retry};
@@ -221,7 +221,7 @@ async fn a_conclusion_that_is_not_in_hand_is_fenced(kind: Kind) {
     let ground = Ground::new(kind).await;
     let ready = ground.commit(new(0, "a")).await;
     let holder = ground.holder().await;
-    let conclude = |position, lane, how| Conclusion { lane, position, how };
+    let conclude = |position, lane, how| Conclusion { lane, position, id: None, how };
     let lane = holder.lane(0);
     let marks =
         vec![conclude(ready, lane, SENT), conclude(ready + 7, lane, retry(HOUR)), conclude(ready, lane, parked())];
@@ -231,6 +231,9 @@ async fn a_conclusion_that_is_not_in_hand_is_fenced(kind: Kind) {
     let elsewhere = vec![conclude(ready, holder.lane(1), SENT)];
     let turned = holder.apply(&Turn { conclusions: elsewhere, ..holder.empty() }).await;
     assert_eq!(turned.concluded, [Guarded::Fenced], "another lane's epoch is no guard");
+    let other = Conclusion { id: Some(EventId([9; 16])), ..conclude(ready, lane, SENT) };
+    let turned = holder.apply(&Turn { conclusions: vec![other], ..holder.empty() }).await;
+    assert_eq!(turned.concluded, [Guarded::Fenced], "another event was at its place");
     holder.conclude(&[(&acquired[0], SENT)]).await;
 }
 
@@ -249,7 +252,7 @@ async fn reasons_of_any_text_are_kept(kind: Kind) {
 async fn a_turn_is_bounded(kind: Kind) {
     let ground = Ground::new(kind).await;
     let holder: Holder<'_> = ground.holder().await;
-    let conclusion = Conclusion { lane: holder.lane(0), position: 1, how: SENT };
+    let conclusion = Conclusion { lane: holder.lane(0), position: 1, id: None, how: SENT };
     let turn = Turn { conclusions: vec![conclusion; MAX_TURN + 1], ..holder.empty() };
     assert!(matches!(ground.store.turn(&turn).await, Err(StoreError::Refused(_))));
     let limit = u32::try_from(MAX_TURN).unwrap();

@@ -64,6 +64,10 @@ impl Ground {
             Kind::Sqlite => Arc::clone(&self.store),
             Kind::Postgres | Kind::MySql => Arc::new(self.database.open()),
         };
+        self.relay_on(store, publisher, options)
+    }
+
+    pub(super) fn relay_on(&self, store: Arc<Store>, publisher: Arc<dyn Publisher>, options: RelayOptions) -> Running {
         let (wakes, stop) = (Wakes::default(), CancellationToken::new());
         let wake = wakes.of(QUEUE);
         let relay = Relay::new(QUEUE, store.clone(), publisher, wake.clone(), options);
@@ -74,6 +78,26 @@ impl Ground {
 
     /// Commits events of `keys`, in order, in one transaction.
     pub(super) async fn commit(&self, keys: &[&str]) {
+        self.commit_to("t", keys).await;
+    }
+
+    /// The same, to a topic.
+    pub(super) async fn commit_to(&self, topic: &str, keys: &[&str]) {
+        self.database.stranger().await.run(&self.insert(topic, keys)).await;
+    }
+
+    /// Commits an event at a position that another one may have had.
+    pub(super) async fn commit_at(&self, position: i64, key: &str) {
+        let overriding = if self.database.kind == Kind::Postgres { " OVERRIDING SYSTEM VALUE" } else { "" };
+        let insert = self.insert("t", &[key]);
+        let insert = insert
+            .replace("(id, queue", "(position, id, queue")
+            .replace(" VALUES (", &format!("{overriding} VALUES ({position}, "));
+        self.database.stranger().await.run(&insert).await;
+    }
+
+    /// The statement that inserts events of `keys`.
+    pub(super) fn insert(&self, topic: &str, keys: &[&str]) -> String {
         let mut sql = String::from(
             "INSERT INTO events (id, queue, lane, event_key, state, holds, attempts, created_at, changed_at, entry, \
              route, topic, type, source, content_type, data) VALUES ",
@@ -84,13 +108,13 @@ impl Ground {
             let comma = if index == 0 { "" } else { ", " };
             write!(
                 sql,
-                "{comma}({id}, '{QUEUE}', {}, '{key}', 1, 1, 0, 1000, 1000, {entry}, 'r', 't', 'e', '/', \
+                "{comma}({id}, '{QUEUE}', {}, '{key}', 1, 1, 0, 1000, 1000, {entry}, 'r', '{topic}', 'e', '/', \
                  'application/json', {data})",
                 lane_of(key)
             )
             .unwrap();
         }
-        self.database.stranger().await.run(&sql).await;
+        sql
     }
 
     pub(super) async fn count(&self, what: &str) -> i64 {

@@ -3,6 +3,7 @@
 
 mod broker;
 mod crash;
+mod failover;
 mod failures;
 mod ground;
 mod model;

@@ -33,6 +33,7 @@ pub(super) struct Row {
     pub(super) attempts: u32,
     pub(super) deaths: u32,
     pub(super) deferrals: u32,
+    pub(super) redrives: u32,
     pub(super) came_early: bool,
     pub(super) epoch: Option<i64>,
     pub(super) reason: String,
@@ -116,6 +117,7 @@ impl Table {
             attempts: 0,
             deaths: 0,
             deferrals: 0,
+            redrives: 0,
             came_early: false,
             epoch: None,
             reason: String::new(),
@@ -287,7 +289,7 @@ impl Table {
         let event = Envelope {
             id: EventId(u128::try_from(position).unwrap().to_be_bytes()),
             queue: "q".into(),
-            topic: "t".into(),
+            topic: format!("t{}", row.key % 2).into(),
             key: row.key.to_string().into(),
             kind: "e".into(),
             source: "/".into(),
@@ -300,11 +302,13 @@ impl Table {
         Acquired {
             lane,
             position,
+            id: Some(event.id),
             key: event.key.clone(),
             attempts: row.attempts,
             deferrals: row.deferrals,
             came_early: row.came_early,
             deaths: row.deaths,
+            redrives: row.redrives,
             on_failure: row.holds,
             event: Ok(Outgoing {
                 event,
@@ -313,6 +317,7 @@ impl Table {
                 time: Timestamp(0),
                 attempts: row.attempts,
                 tried: false,
+                redrives: row.redrives,
             }),
         }
     }

@@ -326,6 +326,7 @@ impl World {
             row.state = State::Discarded;
             row.in_line = false;
         } else {
+            row.redrives += 1;
             **row = Row { state: State::Ready, attempts: 0, deaths: 0, deferrals: 0, counted: 0, ..row.clone() };
         }
     }
