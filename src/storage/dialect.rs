@@ -232,8 +232,9 @@ impl Dialect {
             }
             Self::MySql => {
                 let rows = derived(columns, size);
-                // In this order: the rows first, then what each one finds by its primary key.
-                format!("UPDATE {rows} STRAIGHT_JOIN {target} ON {key} SET {set} WHERE {guard}")
+                // In this order: the rows first, then what each one finds by its primary key. A small table would be
+                // read as a whole otherwise, and rows that others have written and not committed waited for.
+                format!("UPDATE {rows} STRAIGHT_JOIN {target} FORCE INDEX (PRIMARY) ON {key} SET {set} WHERE {guard}")
             }
         }
     }

@@ -7,5 +7,6 @@ mod failover;
 mod failures;
 mod ground;
 mod model;
+mod overlaps;
 mod publishing;
 mod sharing;
