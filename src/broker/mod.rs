@@ -1,5 +1,7 @@
 //! Brokers: one small contract, one file for each kind.
 
+#[cfg(any(feature = "rabbitmq", feature = "kafka"))]
+mod apart;
 pub mod cloud_events;
 pub mod embedded;
 mod held;
@@ -84,6 +86,11 @@ pub enum PublishError {
     /// time-out): nothing is wrong with the event, and its attempts do not count.
     #[error("the broker is not available: {0}")]
     Unavailable(String),
+    /// Where this event goes takes nothing now, while the broker is there and may take what goes elsewhere (a queue
+    /// without its majority, a partition without a leader, a path where nobody answers): nothing is wrong with the
+    /// event, and its attempts do not count. Its key stops and its topic rests; events of other topics do not wait.
+    #[error("its topic is not available: {0}")]
+    TopicUnavailable(String),
     /// This event was not taken, and may be later (a nack, a full queue, 429, a topic that does not exist yet).
     #[error("the broker did not take the event: {0}")]
     Refused(String),

@@ -90,7 +90,7 @@ impl From<PublishError> for SubscribeError {
             error @ (PublishError::Judged { .. } | PublishError::Later(_) | PublishError::Early(_)) => {
                 Self::Unavailable(error.to_string())
             }
-            PublishError::Unavailable(reason) => Self::Unavailable(reason),
+            PublishError::Unavailable(reason) | PublishError::TopicUnavailable(reason) => Self::Unavailable(reason),
         }
     }
 }

@@ -68,8 +68,8 @@ impl Waiters {
 
     /// Tells `waiter` that the connection has failed, and breaks the line off: whoever is in it, and has not been
     /// sent, [`Waiter::is_too_late`].
-    pub(super) fn break_off(&self, waiter: Waiter, failure: PublishError) {
-        waiter.tell(Err(failure));
+    pub(super) fn break_off(&self, mut waiter: Waiter, failure: PublishError) {
+        waiter.tell_once(Err(failure), Some(Unheard::new(self)));
         self.0.breaks.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -83,19 +83,21 @@ impl Waiter {
     /// Tells the caller what came of its event, and breaks the line off where the connection has failed.
     pub(super) fn conclude(self, published: Published) {
         match published {
-            Err(failure @ PublishError::Unavailable(_)) => self.line.clone().break_off(self, failure),
+            Err(failure @ (PublishError::Unavailable(_) | PublishError::TopicUnavailable(_))) => {
+                self.line.clone().break_off(self, failure);
+            }
             other => self.tell(other),
         }
     }
 
     /// Tells the caller, should it still listen.
     pub(super) fn tell(mut self, published: Published) {
-        self.tell_once(published);
+        let unheard = matches!(published, Err(PublishError::Unavailable(_))).then(|| Unheard::new(&self.line));
+        self.tell_once(published, unheard);
     }
 
-    fn tell_once(&mut self, published: Published) {
+    fn tell_once(&mut self, published: Published, unheard: Option<Unheard>) {
         let Some(caller) = self.caller.take() else { return };
-        let unheard = matches!(published, Err(PublishError::Unavailable(_))).then(|| Unheard::new(&self.line));
         // Nobody listens: the sign is dropped here, with what would have been told.
         drop(caller.send((published, unheard)));
     }
@@ -103,7 +105,10 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.tell_once(Err(ended()));
+        if self.caller.is_some() {
+            let unheard = Unheard::new(&self.line);
+            self.tell_once(Err(ended()), Some(unheard));
+        }
     }
 }
 

@@ -12,7 +12,8 @@
 //! | delivered | `Ok` | |
 //! | larger than `max_message_bytes`, or than the topic takes; a name that no topic can have | `Never` | |
 //! | an unknown topic, one that we may not write to, a record that its rules forbid | `Refused` | |
-//! | none in time, too few replicas, an identity that the brokers refuse, a fatal error of the client | `Unavailable` | the producer is given up, and with it all that has no report |
+//! | none in time, while no broker answers; an identity that the brokers refuse, a fatal error of the client | `Unavailable` | the producer is given up, and with it all that has no report |
+//! | none in time, while a broker answers (a partition without a leader, too few replicas) | `TopicUnavailable` | the same, and the topic is set apart (`apart.rs`) |
 //!
 //! What got no report in time may have been stored: it is published again, with the same id. **Order**: with one
 //! event failed, those behind it would go on and be there first when it is published again. So a producer ends
@@ -27,23 +28,35 @@ mod verdict;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rdkafka::ClientConfig;
-use rdkafka::producer::BaseProducer;
+use rdkafka::producer::{BaseProducer, Producer as _};
 use tokio_util::task::TaskTracker;
 
 pub use self::options::{InvalidKafka, KafkaLogin, KafkaMechanism, KafkaOptions, KafkaTls};
 pub use self::subscriber::{KafkaSubscriber, KafkaSubscriberOptions};
 
 use self::producer::{Parcel, Producer};
+use super::apart::Apart;
 use super::waiters::{Waiter, Waiters};
 use super::{Answer, Ordering, PublishError, Publisher};
 use crate::outbox::event::Outgoing;
 
+/// How long brokers that are well may take to be found and to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
 /// Publishes to Kafka. See the [module](self).
 #[derive(Debug)]
 pub struct KafkaPublisher {
+    producers: Apart,
+}
+
+/// Publishes over one producer at a time.
+#[derive(Debug)]
+struct OneProducer {
     shared: Arc<Shared>,
 }
 
@@ -76,6 +89,39 @@ impl KafkaPublisher {
         let config = options::producer(options)?;
         // Whether the library takes them is only known from a client. It is dropped before it has connected.
         config.create::<BaseProducer>().map_err(|error| InvalidKafka::Client(error.to_string()))?;
+        let (asks, opens) = (config.clone(), config.clone());
+        let time_limit = options.delivery_timeout.min(ANSWER);
+        let ask = move |topic: &str| is_answered(asks.clone(), topic.to_owned(), time_limit).boxed();
+        let open = move || -> Option<Arc<dyn Publisher>> { Some(Arc::new(OneProducer::new(opens.clone()))) };
+        Ok(Self { producers: Apart::new(Arc::new(OneProducer::new(config)), open, ask) })
+    }
+}
+
+/// Whether a broker answers somebody who asks about `topic`.
+async fn is_answered(config: ClientConfig, topic: String, time_limit: Duration) -> bool {
+    let ask = move || {
+        let client = config.create::<BaseProducer>().ok()?;
+        client.client().fetch_metadata(Some(&topic), time_limit).ok().map(drop)
+    };
+    tokio::task::spawn_blocking(ask).await.is_ok_and(|answer| answer.is_some())
+}
+
+impl Publisher for KafkaPublisher {
+    fn publish(&self, event: Outgoing) -> Answer {
+        self.producers.publish(event)
+    }
+
+    fn ordering(&self) -> Ordering {
+        Ordering::ByCall
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.producers.close()
+    }
+}
+
+impl OneProducer {
+    fn new(config: ClientConfig) -> Self {
         let shared = Arc::new_cyclic(|this| Shared {
             this: Weak::clone(this),
             config,
@@ -83,11 +129,11 @@ impl KafkaPublisher {
             current: Mutex::default(),
             open: TaskTracker::new(),
         });
-        Ok(Self { shared })
+        Self { shared }
     }
 }
 
-impl Publisher for KafkaPublisher {
+impl Publisher for OneProducer {
     fn publish(&self, event: Outgoing) -> Answer {
         let shared = &self.shared;
         let mut current = shared.lock();
@@ -161,7 +207,7 @@ impl Shared {
 }
 
 /// Its events go on to their reports.
-impl Drop for KafkaPublisher {
+impl Drop for OneProducer {
     fn drop(&mut self) {
         self.shared.retire();
     }

@@ -112,6 +112,10 @@ impl ProducerContext for Reports {
                 let failure = PublishError::Unavailable(self.explained(reason));
                 shared.break_off(self.number, parcel.waiter, failure);
             }
+            (PublishError::TopicUnavailable(reason), Some(shared)) => {
+                let failure = PublishError::TopicUnavailable(self.explained(reason));
+                shared.break_off(self.number, parcel.waiter, failure);
+            }
             (failure, _) => parcel.waiter.tell(Err(failure)),
         }
     }

@@ -24,7 +24,9 @@ pub(super) fn of(error: &KafkaError) -> PublishError {
             | Code::UnsupportedForMessageFormat
             | Code::MessageBatchTooLarge,
         ) => PublishError::Refused(text),
-        // Not reachable, no report in time, not enough replicas, purged, fatal: nothing about this event.
+        // Perhaps of the partition alone.
+        Some(Code::MessageTimedOut) => PublishError::TopicUnavailable(text),
+        // Not reachable, not enough replicas, purged, fatal: nothing about this event.
         Some(_) => PublishError::Unavailable(text),
         // A topic with a zero byte.
         None if matches!(error, KafkaError::Nul(_)) => PublishError::Never(text),
@@ -43,8 +45,8 @@ mod tests {
         assert!(matches!(of(Code::MessageSizeTooLarge), PublishError::Never(_)));
         assert!(matches!(of(Code::UnknownTopic), PublishError::Refused(_)));
         assert!(matches!(of(Code::TopicAuthorizationFailed), PublishError::Refused(_)));
+        assert!(matches!(of(Code::MessageTimedOut), PublishError::TopicUnavailable(_)));
         for code in [
-            Code::MessageTimedOut,
             Code::QueueFull,
             Code::Fatal,
             Code::PurgeInflight,

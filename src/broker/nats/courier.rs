@@ -1,6 +1,8 @@
 //! The task that takes events to the server.
 
-use async_nats::jetstream::context::PublishAckFuture;
+use std::sync::Arc;
+
+use async_nats::jetstream::context::{Context, PublishAckFuture, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{HeaderMap, ServerAddr};
 use futures_util::StreamExt as _;
@@ -12,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::link::{self, Link};
 use super::options::NatsOptions;
+use super::owner::Owners;
 use super::{unavailable, verdict};
 use crate::broker::waiters::{Waiter, Waiters};
 use crate::broker::{CONFIRMED, PublishError, Published, cloud_events};
@@ -33,6 +36,15 @@ pub(super) struct Job {
     /// Then it has failed, wherever it is.
     pub(super) until: Instant,
     pub(super) waiter: Waiter,
+}
+
+/// What an event's confirm is awaited with.
+struct HandedOver {
+    ack: PublishAckFuture,
+    /// Cancelled when the link is given up that it went over.
+    gone: CancellationToken,
+    context: Context,
+    owners: Arc<Owners>,
 }
 
 /// An event that is being sent, until its confirm or failure, and the end of the link that it was sent over.
@@ -90,14 +102,14 @@ impl Courier {
             return waiter.tell(unavailable("the connection failed under an event before it"));
         }
         match timeout_at(until, self.hand_over(&event)).await {
-            Ok(Ok((ack, link))) => self.sent.push(Box::pin(confirm(ack, until, waiter, link))),
+            Ok(Ok(sent)) => self.sent.push(Box::pin(confirm(sent, event.event.topic, until, waiter))),
             Ok(Err(error)) => self.conclude(Err(error), waiter),
             Err(_elapsed) => self.conclude(unavailable("not sent in time"), waiter),
         }
     }
 
     /// Dials where there is no connection and nothing under way, and hands the event over to it.
-    async fn hand_over(&mut self, event: &Outgoing) -> Result<(PublishAckFuture, CancellationToken), PublishError> {
+    async fn hand_over(&mut self, event: &Outgoing) -> Result<HandedOver, PublishError> {
         let link = match &mut self.link {
             Some(link) if link.is_up() => link,
             // What went down with the connection must not be overtaken by this one on the next.
@@ -109,7 +121,8 @@ impl Courier {
             }
         };
         link.ensure(self.options.stream.as_ref()).await?;
-        Ok((link.send(&event.event.topic, message(event)).await?, link.gone()))
+        let ack = link.send(&event.event.topic, message(event)).await?;
+        Ok(HandedOver { ack, gone: link.gone(), context: link.context().clone(), owners: link.owners() })
     }
 
     /// Concludes an event that was sent. The failure of a link that has been given up says nothing of the one
@@ -154,23 +167,29 @@ impl Courier {
 
 /// Awaits the confirm.
 async fn confirm(
-    ack: PublishAckFuture,
+    HandedOver { ack, gone, context, owners }: HandedOver,
+    subject: Box<str>,
     until: Instant,
     waiter: Waiter,
-    link: CancellationToken,
 ) -> (Published, Waiter, CancellationToken) {
+    let answer = async {
+        match ack.await {
+            // A duplicate is there already, by an earlier try.
+            Ok(_ack) => CONFIRMED,
+            Err(error) if error.kind() == PublishErrorKind::StreamNotFound => {
+                Err(owners.verdict(&context, &subject, error.to_string()).await)
+            }
+            Err(error) => Err(verdict::of(&error)),
+        }
+    };
     let published = tokio::select! {
         // A confirm that is there counts, whatever has become of the connection since.
         biased;
-        ack = ack.into_future() => match ack {
-            // A duplicate is there already, by an earlier try.
-            Ok(_ack) => CONFIRMED,
-            Err(error) => Err(verdict::of(&error)),
-        },
-        () = link.cancelled() => unavailable("the connection failed under it"),
+        answer = answer => answer,
+        () = gone.cancelled() => unavailable("the connection failed under it"),
         () = sleep_until(until) => unavailable("no confirm in time"),
     };
-    (published, waiter, link)
+    (published, waiter, gone)
 }
 
 fn message(event: &Outgoing) -> PublishMessage {

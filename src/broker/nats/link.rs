@@ -1,5 +1,7 @@
 //! One connection to a server, from its dialling to its loss.
 
+use std::sync::Arc;
+
 use async_nats::connection::State;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{
@@ -12,6 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::identity::Identity;
 use super::options::{MissingStream, NatsOptions, NatsStream};
+use super::owner::Owners;
 use super::verdict;
 use crate::broker::PublishError;
 
@@ -25,6 +28,8 @@ pub(super) struct Link {
     /// Cancelled when it is given up.
     gone: CancellationToken,
     _guard: DropGuard,
+    /// Who takes which subject, where somebody had to ask.
+    owners: Arc<Owners>,
     /// Whether the queue's stream has been looked at since the connection was made, or since it was missing.
     stream_is_there: bool,
 }
@@ -60,11 +65,21 @@ impl Link {
             .backpressure_on_inflight(true)
             .build(client);
         let gone = CancellationToken::new();
-        Ok(Self { context, gone: gone.clone(), _guard: gone.drop_guard(), stream_is_there: false })
+        Ok(Self {
+            context,
+            gone: gone.clone(),
+            _guard: gone.drop_guard(),
+            owners: Arc::default(),
+            stream_is_there: false,
+        })
     }
 
     pub(super) fn context(&self) -> &Context {
         &self.context
+    }
+
+    pub(super) fn owners(&self) -> Arc<Owners> {
+        Arc::clone(&self.owners)
     }
 
     /// Cancelled when the link is given up.

@@ -13,7 +13,8 @@
 //! | what | result | what follows |
 //! |---|---|---|
 //! | confirmed, also as a duplicate | `Ok` | |
-//! | no stream takes the subject, or has no leader; the stream is full and discards new messages, or sealed | `Refused` | the queue's stream is looked at before the next event |
+//! | no stream takes the subject; the stream is full and discards new messages, or sealed | `Refused` | the queue's stream is looked at before the next event |
+//! | nobody answers, but a stream takes the subject (it has no leader just now), or nobody says whether one does | `TopicUnavailable` | |
 //! | larger than the server's `max_payload` or the stream's limit; a subject that can't be | `Never` | |
 //! | no connection, lost, no confirm within `publish_timeout`; JetStream is off or has no room | `Unavailable` | the connection is given up, and all that waits fails |
 //!
@@ -29,6 +30,7 @@ mod courier;
 mod identity;
 mod link;
 mod options;
+mod owner;
 pub mod subscriber;
 mod subscription;
 mod verdict;

@@ -11,7 +11,7 @@ use crate::broker::PublishError;
 pub(super) fn of(error: &ClientError) -> PublishError {
     let text = error.to_string();
     match error.kind() {
-        // No stream takes the subject, or its stream has no leader just now.
+        // Nobody answers. See `owner`, which asks why.
         PublishErrorKind::StreamNotFound
         | PublishErrorKind::WrongLastMessageId
         | PublishErrorKind::WrongLastSequence => PublishError::Refused(text),

@@ -22,6 +22,9 @@ use crate::tls;
 /// How long a connection may take to say goodbye, before it is cut.
 const GOODBYE: Duration = Duration::from_secs(1);
 
+/// How long a broker that is well may take to open a connection and a channel.
+const ANSWER: Duration = Duration::from_secs(5);
+
 /// AMQP's short strings.
 pub(super) const SHORT_BYTES: usize = 255;
 
@@ -74,6 +77,24 @@ impl Dialer {
 
     /// Opens a connection and sees to the topology. Dropped before its end, it leaves nothing behind.
     pub(super) async fn dial(&self) -> Result<Dialled, Error> {
+        let dialled = self.open().await?;
+        topology::prepare(&dialled.connection, &self.options).await?;
+        Ok(dialled)
+    }
+
+    /// Whether the broker answers somebody who asks for nothing in particular.
+    pub(super) async fn is_answered(&self) -> bool {
+        match timeout(self.options.time_limit.min(ANSWER), self.open()).await {
+            Ok(Ok(dialled)) => {
+                dialled.hang_up();
+                true
+            }
+            Ok(Err(_)) | Err(_) => false,
+        }
+    }
+
+    /// Opens a connection, and a channel on it.
+    async fn open(&self) -> Result<Dialled, Error> {
         let (lifeline, connector) = (Lifeline::default(), self.connector.clone());
         // The client's thread has the closure, and must not keep itself alive by it.
         let held = Arc::downgrade(&lifeline.0);
@@ -98,7 +119,6 @@ impl Dialer {
             properties,
         )
         .await?;
-        topology::prepare(&connection, &self.options).await?;
         let channel = connection.create_channel().await?;
         Ok(Dialled { connection, channel, lifeline })
     }

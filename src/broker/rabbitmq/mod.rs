@@ -20,7 +20,8 @@
 //! | confirms, but has returned the message: it is in no queue | `Refused` | |
 //! | says nack (a full queue, a quorum lost) | `Refused` | |
 //! | is blocked by an alarm | `Unavailable` at once; what is under way, at its deadline | the connection stays, and works when the alarm is over |
-//! | says nothing until the deadline | `Unavailable` | another connection |
+//! | says nothing until the deadline, and does not answer otherwise either | `Unavailable` | another connection, all that is under way fails |
+//! | says nothing until the deadline, but answers otherwise (a quorum queue without its majority) | `TopicUnavailable` | the same, and the topic is set apart (`apart.rs`) |
 //! | closes, or is gone | `Unavailable`, all that is under way or in line | the next event opens a connection |
 //! | closes the channel over one of several messages | `Unavailable`, all | they are published one by one when they come again |
 //! | closes the channel over the only message | by the reason: `Never` (too large), `Refused` (not allowed), `Unavailable` (no such exchange) | |
@@ -44,6 +45,7 @@ pub use self::subscriber::{RabbitMqSubscriber, RabbitMqSubscriberOptions};
 
 use self::dial::Dialer;
 use self::work::Worker;
+use super::apart::Apart;
 use super::line::Line;
 use super::{OptionsError, Ordering, Published, Publisher};
 use crate::outbox::event::Outgoing;
@@ -154,8 +156,12 @@ impl RabbitMqOptions {
 /// Publishes to RabbitMQ, over one connection and one channel, which keeps the order of the calls.
 #[derive(Debug)]
 pub struct RabbitMq {
-    line: Line,
+    connections: Apart,
 }
+
+/// One connection.
+#[derive(Debug)]
+struct OneConnection(Line);
 
 impl RabbitMq {
     /// Does not connect: the first event does.
@@ -163,15 +169,27 @@ impl RabbitMq {
     /// # Errors
     /// If the options are wrong in themselves.
     pub fn new(options: RabbitMqOptions) -> Result<Self, OptionsError> {
-        let (time_limit, room) = (options.time_limit, options.in_flight);
         let dialer = Arc::new(Dialer::new(options)?);
-        Ok(Self { line: Line::new(time_limit, room, move |jobs| Worker::new(Arc::clone(&dialer), jobs).run().boxed()) })
+        let (asks, opens) = (Arc::clone(&dialer), Arc::clone(&dialer));
+        let ask = move |_: &str| {
+            let dialer = Arc::clone(&asks);
+            async move { dialer.is_answered().await }.boxed()
+        };
+        let open = move || -> Option<Arc<dyn Publisher>> { Some(Arc::new(OneConnection::new(Arc::clone(&opens)))) };
+        Ok(Self { connections: Apart::new(Arc::new(OneConnection::new(dialer)), open, ask) })
     }
 }
 
-impl Publisher for RabbitMq {
+impl OneConnection {
+    fn new(dialer: Arc<Dialer>) -> Self {
+        let (time_limit, room) = (dialer.options.time_limit, dialer.options.in_flight);
+        Self(Line::new(time_limit, room, move |jobs| Worker::new(Arc::clone(&dialer), jobs).run().boxed()))
+    }
+}
+
+impl Publisher for OneConnection {
     fn publish(&self, event: Outgoing) -> BoxFuture<'static, Published> {
-        self.line.publish(event)
+        self.0.publish(event)
     }
 
     fn ordering(&self) -> Ordering {
@@ -179,7 +197,21 @@ impl Publisher for RabbitMq {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.line.close().boxed()
+        self.0.close().boxed()
+    }
+}
+
+impl Publisher for RabbitMq {
+    fn publish(&self, event: Outgoing) -> BoxFuture<'static, Published> {
+        self.connections.publish(event)
+    }
+
+    fn ordering(&self) -> Ordering {
+        Ordering::ByCall
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.connections.close()
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Worker {
 
 /// What happens next.
 enum Next {
-    Job(Job),
+    Job(Box<Job>),
     /// Nobody will put an event in line again.
     LineEnds,
     Outcome(Box<Outcome>),
@@ -44,6 +44,12 @@ enum Next {
     Event(Option<Event>),
     /// All is done.
     Done,
+}
+
+impl Next {
+    fn job(job: Job) -> Self {
+        Self::Job(Box::new(job))
+    }
 }
 
 impl Worker {
@@ -56,7 +62,7 @@ impl Worker {
         loop {
             let next = self.next().await;
             match next {
-                Next::Job(job) => self.take(job).await,
+                Next::Job(job) => self.take(*job).await,
                 Next::LineEnds => self.closing = true,
                 Next::Outcome(outcome) => self.settle(*outcome).await,
                 Next::Overdue => self.give_up_overdue(),
@@ -73,14 +79,14 @@ impl Worker {
         let under_way = self.link.as_ref().map_or(0, |link| link.waiting.len());
         if under_way == 0 {
             if let Some(job) = self.held.take() {
-                return Next::Job(job);
+                return Next::job(job);
             }
             if self.closing {
                 return Next::Done;
             }
         }
         let Some(link) = &mut self.link else {
-            return self.jobs.recv().await.map_or(Next::LineEnds, Next::Job);
+            return self.jobs.recv().await.map_or(Next::LineEnds, Next::job);
         };
         let alone = under_way == 1 && link.alone;
         let room = under_way < self.dialer.options.in_flight.max(1) && !alone && self.held.is_none() && !self.closing;
@@ -90,7 +96,7 @@ impl Worker {
             () = sleep_until(overdue.unwrap_or_else(clock::now)), if overdue.is_some() => Next::Overdue,
             Some(outcome) = link.confirms.next(), if !link.confirms.is_empty() => Next::Outcome(Box::new(outcome)),
             event = link.events.next() => Next::Event(event),
-            job = self.jobs.recv(), if room => job.map_or(Next::LineEnds, Next::Job),
+            job = self.jobs.recv(), if room => job.map_or(Next::LineEnds, Next::job),
         }
     }
 
@@ -115,9 +121,9 @@ impl Worker {
         };
         match self.make_queue(&job).await {
             Ok(()) => {}
-            Err(PublishError::Unavailable(reason)) => {
-                self.lose(&reason);
-                return job.unavailable(&reason);
+            Err(error @ (PublishError::Unavailable(_) | PublishError::TopicUnavailable(_))) => {
+                self.lose(&error.to_string());
+                return job.conclude(Err(error));
             }
             Err(error) => return job.conclude(Err(error)),
         }
@@ -168,7 +174,7 @@ impl Worker {
             }
             Ok(Err(error)) if error.is_amqp_soft_error() => Err(PublishError::Refused(error.to_string())),
             Ok(Err(error)) => Err(PublishError::Unavailable(error.to_string())),
-            Err(_elapsed) => Err(PublishError::Unavailable(not_in_time(options.time_limit))),
+            Err(_elapsed) => Err(PublishError::TopicUnavailable(not_in_time(options.time_limit))),
         }
     }
 
@@ -248,7 +254,12 @@ impl Worker {
         let time_limit = self.dialer.options.time_limit;
         let Some(link) = &mut self.link else { return };
         let Some(reason) = link.blocked.clone() else {
-            return self.lose(&not_in_time(time_limit));
+            // Where it goes may be ill, and not the broker. What is behind it must not pass it in either case.
+            let reason = not_in_time(time_limit);
+            if let Some((_, oldest)) = link.waiting.pop_first() {
+                oldest.conclude(Err(PublishError::TopicUnavailable(reason.clone())));
+            }
+            return self.lose(&reason);
         };
         // The connection is as well as the broker: it says what is wrong, and will say when it is over.
         while let Some(job) = link.waiting.first_entry().filter(|job| job.get().is_over()) {

@@ -17,7 +17,7 @@
 //! | 413, 422, and 400 with a JSON body | `Never` | the endpoint has looked at this event |
 //! | any other: 400, 401, 403, 404, 405, 410, 415, 5xx, redirects, ... | `Refused` | a proxy on the way, a deploy gone wrong, an endpoint that is overloaded: nothing that should park every event at once. Redirects are not followed: what is signed for one host is not for another |
 //! | 429, 502, 503, 504, none in time, or the connection was cut after sending, twice in a row | `Refused` | the endpoint may choke on just this event: an attempt counts, or one event would stop the queue for ever |
-//! | the same, and another event has heard just that, with no other answer since | `Unavailable` | the endpoint as a whole is down or overloaded; but each fifth time in a row of the same event `Refused` |
+//! | the same, and another event of its topic has heard just that, with no other answer to one of them since | `TopicUnavailable` | its path as a whole is down or overloaded, others may not be; but each fifth time in a row of the same event `Refused` |
 //! | no connection, also after one was cut | `Unavailable` | the endpoint is down |
 //!
 //! Events of a key go one by one, since nothing orders two requests.
@@ -212,14 +212,14 @@ impl Poster {
                 return;
             }
         };
-        let id = event.event.id;
+        let event = (&*event.event.topic, event.event.id);
         match timeout_at(until, self.send(request, Permit::until(until))).await {
             Ok(Exchange::Answered { parts, body }) if verdict::is_silence(parts.status) => {
-                caller.send(self.unanswered(id, verdict::text(parts.status, &parts.headers))).ok();
+                caller.send(self.unanswered(event, verdict::text(parts.status, &parts.headers))).ok();
                 read_answer(body, DRAINED_BYTES, clock::now() + DRAIN_TIME).await;
             }
             Ok(Exchange::Answered { parts, body }) => {
-                self.silence().ends();
+                self.silence().ends(event.0);
                 caller.send(verdict::of(parts.status, &parts.headers)).ok();
                 read_answer(body, DRAINED_BYTES, clock::now() + DRAIN_TIME).await;
             }
@@ -227,18 +227,18 @@ impl Poster {
                 caller.send(unavailable(&failure.to_string())).ok();
             }
             Ok(Exchange::Lost(failure)) => {
-                caller.send(self.unanswered(id, failure.to_string())).ok();
+                caller.send(self.unanswered(event, failure.to_string())).ok();
             }
             Err(_elapsed) => {
-                caller.send(self.unanswered(id, "no answer in time".to_owned())).ok();
+                caller.send(self.unanswered(event, "no answer in time".to_owned())).ok();
             }
         }
     }
 
     /// What to say of an event that the endpoint has not spoken about.
-    fn unanswered(&self, id: EventId, reason: String) -> Published {
-        Err(match self.silence().met(id) {
-            true => PublishError::Unavailable(reason),
+    fn unanswered(&self, (topic, id): (&str, EventId), reason: String) -> Published {
+        Err(match self.silence().met(topic, id) {
+            true => PublishError::TopicUnavailable(reason),
             false => PublishError::Refused(reason),
         })
     }

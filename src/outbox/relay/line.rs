@@ -8,7 +8,7 @@
 //! | refused | some left | retried after a pause | wait behind it |
 //! | refused | used up | parked | by the head's own rule: wait (hold) or go on (skip) |
 //! | never taken, judged, or can't be published | any | parked | the same |
-//! | not now | not counted | again after a pause that grows | wait behind it |
+//! | not now, topic not available | not counted | again after a pause that grows | wait behind it |
 //! | too early | not counted | the same | the next one is the head |
 //! | broker not available | not counted | given back | given back |
 //! | not published, line recalled | not counted | given back | given back |
@@ -41,6 +41,8 @@ pub(super) struct InHand {
     pub(super) deaths: u32,
     /// Times that a person has had it published again.
     pub(super) redrives: u32,
+    /// Where it goes. Empty where nobody can publish it.
+    pub(super) topic: Box<str>,
     pub(super) bytes: usize,
     pub(super) state: InHandState,
 }
@@ -153,8 +155,8 @@ impl Line {
         self.closed = true;
     }
 
-    /// Takes out the event at `position` for publishing, if it is its turn.
-    pub(super) fn publish(&mut self, position: i64, ordering: Ordering) -> Option<Outgoing> {
+    /// The topic of the event at `position`, if it is its turn to be published.
+    pub(super) fn next_topic(&self, position: i64, ordering: Ordering) -> Option<&str> {
         let index = self.index(position)?;
         let is_next = match ordering {
             Ordering::ByCall => true,
@@ -164,6 +166,14 @@ impl Line {
         if self.closed || is_stopped || !is_next {
             return None;
         }
+        let event = self.events.get(index)?;
+        matches!(event.state, InHandState::Unpublished(_)).then_some(&*event.topic)
+    }
+
+    /// Takes out the event at `position` for publishing, if it is its turn.
+    pub(super) fn publish(&mut self, position: i64, ordering: Ordering) -> Option<Outgoing> {
+        self.next_topic(position, ordering)?;
+        let index = self.index(position)?;
         let state = &mut self.events.get_mut(index)?.state;
         match std::mem::replace(state, InHandState::UnderWay) {
             InHandState::Unpublished(outgoing) => {
@@ -175,6 +185,17 @@ impl Line {
                 None
             }
         }
+    }
+
+    /// The event at `position` is not published, since it would fail so.
+    pub(super) fn put_off(&mut self, position: i64, failure: PublishError, rules: &Rules) {
+        let Some(index) = self.index(position) else { return };
+        let Some(mut event) = self.events.remove(index) else { return };
+        if matches!(event.state, InHandState::Unpublished(_)) {
+            event.state = InHandState::Ended(Err(failure));
+            self.note(&event, rules);
+        }
+        self.events.insert(index, event);
     }
 
     /// The event at `position`, if it still is in hand.
@@ -296,7 +317,7 @@ fn fate(event: &InHand, rules: &Rules) -> Fate {
                 reason: text(error.to_string()),
             });
         }
-        InHandState::Ended(Err(error @ PublishError::Later(_))) => {
+        InHandState::Ended(Err(error @ (PublishError::Later(_) | PublishError::TopicUnavailable(_)))) => {
             return Fate::Stops(How::Later { after: later(event, rules), reason: text(error.to_string()) });
         }
         InHandState::Ended(Err(error @ PublishError::Early(_))) => {

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | publisher | anything about an event | the table of [`line`](super::line), when the event is the head of its key |
 //! | publisher | not now, too early | besides: it comes again after its pause, and the broker counts as well |
+//! | publisher | topic not available | the same, and the table of [`topics`](super::topics) |
 //! | publisher | not available | besides: the table of [`health`](super::health); all that is not published is given back |
 //! | outbox | turned | what it took up is published, in order within each key, unless an earlier one of its key has failed meanwhile |
 //! | outbox | turned, an event that came early, of a key that has others in hand or has just stopped | it stays early for a moment more |
@@ -39,6 +40,7 @@ use super::health::{Change, Health};
 use super::lane::{HeldLane, Stage};
 use super::line::{Left, Rules, text};
 use super::options::RelayOptions;
+use super::topics::{Topics, Way};
 use crate::broker::{Ordering, PublishError, Published};
 use crate::clock::Instant;
 use crate::outbox::event::Outgoing;
@@ -74,6 +76,7 @@ pub struct Machine {
     options: RelayOptions,
     ordering: Ordering,
     health: Health,
+    topics: Topics,
     leases: Leases,
     lanes: BTreeMap<u32, HeldLane>,
     turns: Turns,
@@ -103,6 +106,7 @@ impl Machine {
         options.window_events = options.window_events.clamp(1, MAX_TURN);
         Self {
             health: Health::new(options.outage, options.window_events),
+            topics: Topics::new(options.outage),
             ordering,
             leases: Leases::new(now),
             lanes: BTreeMap::new(),
@@ -151,18 +155,36 @@ impl Machine {
         if !self.is_leased(now) || self.health.is_away() || !self.has_calls_left() || waits {
             return None;
         }
-        while let Some(ticket) = self.calls.front() {
+        while let Some(ticket) = self.calls.pop_front() {
+            // As `lane`, of which the borrow checker knows no parts.
             let line = self.lanes.get_mut(&ticket.lane.number).filter(|lane| lane.epoch == ticket.lane.epoch);
             let line = line.and_then(|lane| lane.line(&ticket.key));
             let line = line.filter(|line| line.get(ticket.position).is_some_and(|event| event.serial == ticket.serial));
-            let outgoing = line.and_then(|line| line.publish(ticket.position, self.ordering));
-            let ticket = self.calls.pop_front()?;
-            if let Some(outgoing) = outgoing {
-                self.under_way += 1;
-                return Some((ticket, outgoing));
-            }
+            let Some(line) = line else { continue };
+            let Some(topic) = line.next_topic(ticket.position, self.ordering) else { continue };
+            let failure = match self.topics.way(topic, now) {
+                Way::Open => {
+                    let Some(outgoing) = line.publish(ticket.position, self.ordering) else { continue };
+                    self.under_way += 1;
+                    return Some((ticket, outgoing));
+                }
+                Way::Later(reason) => PublishError::TopicUnavailable(reason.into()),
+                Way::Back => PublishError::Unavailable("its topic rests".to_owned()),
+            };
+            self.put_off(&ticket, failure, now);
         }
         None
+    }
+
+    /// An event is not published, since it would fail so.
+    fn put_off(&mut self, ticket: &Ticket, failure: PublishError, now: Instant) {
+        /// The golden ratio's part: places in a row are spread as evenly as can be.
+        const SPREAD: f64 = 0.618_033_988_749_895;
+        let rules = self.rules((ticket.serial as f64 * SPREAD).fract());
+        if let Some(line) = self.lane(ticket.lane).and_then(|lane| lane.line(&ticket.key)) {
+            line.put_off(ticket.position, failure, &rules);
+            self.settle(ticket.lane, &ticket.key, &rules, now);
+        }
     }
 
     /// The lane, unless it was lost since.
@@ -185,7 +207,8 @@ impl Machine {
             // Whatever it is, it is about this event.
             Ok(_) | Err(_) => self.health.answered(),
         };
-        if self.health.take_news() {
+        self.heard_of_topic(ticket, &result, now, jitter);
+        if self.health.take_news() | self.topics.take_news() {
             // People see it with the lease.
             self.leases.renew_soon(self.options.renew);
         }
@@ -199,6 +222,24 @@ impl Machine {
             self.recall_all(now);
         }
         change
+    }
+
+    /// What a result says about its event's topic.
+    fn heard_of_topic(&mut self, ticket: &Ticket, result: &Published, now: Instant, jitter: f64) {
+        let reason = match result {
+            Err(PublishError::TopicUnavailable(reason)) => Some(reason),
+            // Nothing about it.
+            Err(PublishError::Unavailable(_)) => return,
+            Ok(_) | Err(_) if self.topics.are_well() => return,
+            Ok(_) | Err(_) => None,
+        };
+        let lane = self.lanes.get_mut(&ticket.lane.number).filter(|lane| lane.epoch == ticket.lane.epoch);
+        let event = lane.and_then(|lane| lane.line(&ticket.key)?.get(ticket.position).map(|event| &*event.topic));
+        match (event, reason) {
+            (Some(topic), Some(reason)) => self.topics.unavailable(topic, text(reason.clone()), now, jitter),
+            (Some(topic), None) => self.topics.answered(topic),
+            (None, Some(_) | None) => {}
+        }
     }
 
     fn rules(&self, jitter: f64) -> Rules {
@@ -279,15 +320,16 @@ impl Machine {
     pub fn next_time(&self, now: Instant) -> Instant {
         let retry = self.retries.first().map(|(at, _)| *at);
         let turn = self.turns.due(self.options.linger);
-        let times = [Some(self.poll_at), self.leases.due(), self.health.away_until(), turn, retry];
+        let (away, walked) = (self.health.away_until(), self.topics.walked_until());
+        let times = [Some(self.poll_at), self.leases.due(), away, walked, turn, retry];
         let next = times.into_iter().flatten().filter(|time| *time > now).min();
         next.unwrap_or(now + self.options.poll)
     }
 
-    /// Why the broker takes nothing, if it does not.
+    /// Why the broker takes nothing, if it does not, or nothing of a topic.
     #[must_use]
     pub fn trouble(&self) -> Option<&str> {
-        self.health.trouble()
+        self.health.trouble().or_else(|| self.topics.trouble())
     }
 
     /// Whether the broker is given time to come back.

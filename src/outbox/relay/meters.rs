@@ -22,12 +22,14 @@ pub(super) struct Meters {
     turns_fail: bool,
     /// When somebody was told of a refused event last.
     refusal_told: Option<Instant>,
+    /// The same of an event whose topic was not available.
+    topic_told: Option<Instant>,
 }
 
 /// One refused event in so long is told, since a whole queue may be refused. Each has its own reason on record.
 const REFUSALS_EVERY: Duration = Duration::from_secs(60);
 
-const RESULTS: [&str; 5] = ["confirmed", "unavailable", "refused", "never", "later"];
+const RESULTS: [&str; 6] = ["confirmed", "unavailable", "refused", "never", "later", "topic_unavailable"];
 
 impl Meters {
     pub(super) fn new(queue: &str) -> Self {
@@ -42,6 +44,7 @@ impl Meters {
             duration: metrics::histogram!("oncegate_publish_duration_seconds", "queue" => label()),
             turns_fail: false,
             refusal_told: None,
+            topic_told: None,
         }
     }
 
@@ -52,6 +55,7 @@ impl Meters {
             Err(PublishError::Refused(_)) => 2,
             Err(PublishError::Never(_) | PublishError::Judged { .. }) => 3,
             Err(PublishError::Later(_) | PublishError::Early(_)) => 4,
+            Err(PublishError::TopicUnavailable(_)) => 5,
         };
         self.attempts[index].increment(1);
         self.duration.record(now - begun);
@@ -60,6 +64,12 @@ impl Meters {
         {
             self.refusal_told = Some(now);
             tracing::warn!(queue = %self.queue, reason, "an event was not taken; it is tried again, and its key waits");
+        }
+        if let Err(PublishError::TopicUnavailable(reason)) = result
+            && self.topic_told.is_none_or(|told| told + REFUSALS_EVERY <= now)
+        {
+            self.topic_told = Some(now);
+            tracing::warn!(queue = %self.queue, reason, "a topic is not available; its events wait, others go on");
         }
     }
 

@@ -17,6 +17,7 @@ mod line;
 mod machine;
 mod meters;
 mod options;
+mod topics;
 mod wake;
 
 pub use backoff::Backoff;

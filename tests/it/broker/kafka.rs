@@ -170,7 +170,11 @@ struct Mock {
 
 impl Mock {
     fn start() -> Self {
-        let cluster = MockCluster::new(1).unwrap();
+        Self::of(1)
+    }
+
+    fn of(brokers: i32) -> Self {
+        let cluster = MockCluster::new(brokers).unwrap();
         let topic = unique("events");
         cluster.create_topic(&topic, 1, 1).unwrap();
         Self { brokers: cluster.bootstrap_servers(), cluster, topic }
@@ -221,6 +225,42 @@ async fn a_topic_that_does_not_exist_is_refused_and_holds_no_other_up() {
     assert_eq!(publisher.publish(event(&mock.topic, "k", 1)).await, CONFIRMED);
     let result = lost.await;
     assert!(matches!(result, Err(PublishError::Refused(_))), "{result:?}");
+}
+
+/// Its broker is down, and the other one of the cluster is not. Not even while one of its events waits in vain, but for
+/// the moment when it is found out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_is_down_holds_no_other_topic_up() {
+    let mock = Mock::of(2);
+    let (ill, well) = (unique("ill"), mock.topic.clone());
+    mock.cluster.create_topic(&ill, 1, 1).unwrap();
+    mock.cluster.partition_leader(&ill, 0, Some(2)).unwrap();
+    mock.cluster.partition_leader(&well, 0, Some(1)).unwrap();
+    let publisher = publisher(&mock.brokers, SHORT);
+    let events = suite::events(&ill, 3, 1);
+    assert_eq!(publisher.publish(events[0].clone()).await, CONFIRMED);
+    mock.cluster.broker_down(2).unwrap();
+    let first = publisher.publish(events[1].clone()).await;
+    assert!(matches!(first, Err(PublishError::TopicUnavailable(_))), "{first:?}");
+    for round in 0..2 {
+        let mut waiting = publisher.publish(events[1].clone());
+        let mut others = 0;
+        let result = loop {
+            tokio::select! {
+                biased;
+                result = &mut waiting => break result,
+                result = publisher.publish(event(&well, "k", 1)) => {
+                    assert_eq!(result, CONFIRMED, "{round}");
+                    others += 1;
+                }
+            }
+        };
+        assert!(matches!(result, Err(PublishError::TopicUnavailable(_))), "{result:?}");
+        assert!(others > 10, "{others}");
+    }
+    mock.cluster.broker_up(2).unwrap();
+    suite::deliver(&*publisher, &events[1..]).await;
+    suite::assert_delivered(&events, &read(&mock.brokers, &ill));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! RabbitMQ: the contract, and what only RabbitMQ does.
 
+mod topics;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -21,6 +21,7 @@ fn outgoing(position: i64) -> Box<Outgoing> {
     let event = Envelope {
         id: EventId([0; 16]),
         queue: "q".into(),
+        topic: "t".into(),
         key: "k".into(),
         kind: "e".into(),
         source: "/".into(),

@@ -59,6 +59,7 @@ impl Machine {
             return;
         }
         let bytes = ROW_BYTES + event.as_ref().map_or(0, |outgoing| outgoing.event.data.len());
+        let topic = event.as_ref().map_or_else(|_| Box::default(), |outgoing| outgoing.event.topic.clone());
         let state = match event {
             Ok(_) if has_killed => {
                 InHandState::Unpublishable(format!("the relay died {deaths} times while publishing it").into())
@@ -68,7 +69,8 @@ impl Machine {
         };
         self.serial += 1;
         let serial = self.serial;
-        let event = InHand { position, id, serial, attempts, deferrals, deaths, redrives, on_failure, bytes, state };
+        let event =
+            InHand { position, id, serial, attempts, deferrals, deaths, redrives, topic, on_failure, bytes, state };
         held.push(&key, event, &rules);
         self.in_hand += 1;
         self.in_hand_bytes += bytes;

@@ -4,6 +4,7 @@ mod deliveries;
 mod endings;
 mod forgotten;
 mod leases;
+mod topics;
 
 use std::time::Duration;
 

@@ -207,7 +207,7 @@ impl Machine {
         let has_bytes = bytes >= self.options.window_bytes / 2;
         // What is taken up beside a killer would be suspected too.
         let is_quiet = self.killers == 0 && (self.quarantine.is_none() || self.in_hand == 0);
-        let may = self.is_leased(now) && !self.stopping && is_quiet;
+        let may = self.is_leased(now) && !self.stopping && is_quiet && !self.topics.are_walked_through(now);
         if !may || room == 0 || !is_worth_it || !has_bytes {
             return Vec::new();
         }

@@ -27,6 +27,8 @@ pub(super) enum Manner {
     Confirm,
     Refuse,
     Never,
+    /// Its topic takes nothing.
+    Away,
     /// Takes them, and says nothing for now.
     Silent,
 }
@@ -247,6 +249,7 @@ fn answered(line: &str, waiting: &mut HashMap<i64, Waiter>) {
     let result = match said {
         "Confirm" => CONFIRMED,
         "Refuse" => Err(PublishError::Refused("refused".to_owned())),
+        "Away" => Err(PublishError::TopicUnavailable("no leader".to_owned())),
         "Never" => Err(PublishError::Never("never".to_owned())),
         _ => panic!("{line}"),
     };

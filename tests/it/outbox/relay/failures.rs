@@ -19,6 +19,7 @@ on_each_database!(
     a_failing_event_stops_its_own_key_only,
     an_event_that_nobody_can_publish_is_parked_in_its_place,
     a_refused_event_is_tried_again_before_the_later_ones,
+    a_topic_that_takes_nothing_costs_no_attempt_and_holds_no_other_up,
     an_outage_costs_no_attempt_and_ends_by_itself,
     an_event_that_kills_its_relay_is_parked_and_its_neighbours_are_sent,
     a_publisher_that_panics_costs_an_attempt,
@@ -95,6 +96,39 @@ async fn a_refused_event_is_tried_again_before_the_later_ones(kind: Kind) {
     let last: Vec<i64> = received[received.len() - 3..].iter().map(|received| received.sequence).collect();
     assert!(last.is_sorted(), "in the end they came in order: {received:?}");
     assert_eq!(ground.count("attempts = 1").await, 2, "waiting is not an attempt");
+    relay.stop().await;
+}
+
+/// Its events are the oldest of every lane, and more than the relay's window.
+async fn a_topic_that_takes_nothing_costs_no_attempt_and_holds_no_other_up(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    let keys: Vec<String> = (0..200).map(|n| format!("ill-{n}")).collect();
+    for key in &keys {
+        ground.broker.treats(key, Manner::Away);
+    }
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    for _ in 0..2 {
+        ground.commit_to("ill", &keys).await;
+    }
+    let (outage, later) = (quick(50), quick(50));
+    let options = RelayOptions { window_events: 32, outage, later, attempts: 2, ..RelayOptions::default() };
+    let relay = ground.relay(options);
+    relay.wake.committed();
+    for round in 1..=5 {
+        ground.commit_to("well", &["a", "b", "c", "d", "e", "f", "g", "h"]).await;
+        relay.wake.committed();
+        eventually("others are sent", async || ground.count("topic = 'well' AND state = 5").await == 8 * round).await;
+    }
+    eventually("it is tried now and then", async || ground.broker.received().len() > 50).await;
+    assert_eq!(ground.count("topic = 'ill' AND (state = 5 OR attempts > 1)").await, 0);
+    for key in &keys {
+        ground.broker.treats(key, Manner::Confirm);
+    }
+    ground.all_sent().await;
+    assert_eq!(ground.count("attempts = 1").await, 440);
+    for (key, sequences) in ground.broker.first_times() {
+        assert!(sequences.is_sorted(), "{key}: {sequences:?}");
+    }
     relay.stop().await;
 }
 

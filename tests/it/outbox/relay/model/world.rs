@@ -30,6 +30,8 @@ enum Nature {
     Never,
     /// Not now, so many times.
     Later(u32),
+    /// Its topic is not available, so many times.
+    Away(u32),
     /// Waits for another one of its key, so many times.
     Early(u32),
     /// Ends whoever publishes it.
@@ -118,7 +120,7 @@ impl World {
                 self.processes[index].machine.stop(self.now);
                 self.processes[index].machine.give_up(self.now);
             }
-            980..986 => self.table.crash(),
+            980..988 => self.table.crash(),
             _ => self.decide(rng),
         }
         self.replace_the_done();
@@ -127,13 +129,14 @@ impl World {
 
     /// A transaction that will write an event begins: the database gives out a position.
     fn begin_event(&mut self, rng: &mut SmallRng) {
-        let nature = match rng.random_range(0..24) {
+        let nature = match rng.random_range(0..26) {
             0..14 => Nature::Good,
             14..16 => Nature::Refused(rng.random_range(1..=2)),
             16 => Nature::Refused(u32::MAX),
             17..19 => Nature::Never,
             19..21 => Nature::Later(rng.random_range(1..=5)),
             21..23 => Nature::Early(rng.random_range(1..=5)),
+            23..25 => Nature::Away(rng.random_range(1..=3)),
             _ => Nature::Deadly,
         };
         let key = rng.random_range(0..KEYS);
@@ -204,10 +207,14 @@ impl World {
             let is_lost = !self.is_calm && rng.random_bool(0.05);
             let result = match &mut story.nature {
                 _ if !self.broker_is_up || is_lost => Err(PublishError::Unavailable("away".to_owned())),
-                Nature::Good | Nature::Refused(0) | Nature::Later(0) | Nature::Early(0) => CONFIRMED,
+                Nature::Good | Nature::Refused(0) | Nature::Later(0) | Nature::Early(0) | Nature::Away(0) => CONFIRMED,
                 Nature::Later(left) => {
                     *left -= 1;
                     Err(PublishError::Later("in progress".to_owned()))
+                }
+                Nature::Away(left) => {
+                    *left -= 1;
+                    Err(PublishError::TopicUnavailable("no leader".to_owned()))
                 }
                 Nature::Early(left) => {
                     *left -= 1;

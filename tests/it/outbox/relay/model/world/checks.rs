@@ -27,7 +27,7 @@ impl World {
         let story = self.stories.get_mut(&position).unwrap();
         match story.nature {
             // Processes of this world end for other reasons too, again and again. Its neighbours alone don't do it.
-            Nature::Good | Nature::Later(_) | Nature::Early(_) => {
+            Nature::Good | Nature::Later(_) | Nature::Early(_) | Nature::Away(_) => {
                 assert!(reason.contains("died"), "{position}: {reason}");
                 assert!(story.neighbours_deaths < process::options().crash_attempts, "{position}: {story:?}");
             }
