@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::dial::Dialled;
 use super::message;
-use super::returns::{Outcome, Returns, Settled};
+use super::returns::{Outcome, Returns, Settled, Who};
 use crate::broker::line::Job;
 
 /// A connection in use.
@@ -59,7 +59,7 @@ impl Link {
 
     /// Hands the event to the client, behind all that were before it.
     pub(super) fn publish(&mut self, exchange: &str, key: ShortString, job: Job, alone: bool) {
-        let (place, id) = (self.next_place, job.event.event.id);
+        let (place, who) = (self.next_place, Who { id: job.event.event.id, key: key.clone() });
         let (channel, exchange) = (self.dialled.channel.clone(), ShortString::from(exchange));
         let (data, properties) = (job.event.event.data.clone(), message::properties(&job.event));
         let mut confirm = async move {
@@ -69,7 +69,7 @@ impl Link {
                 Ok(confirm) => confirm.await,
                 Err(error) => Err(error),
             };
-            Outcome { place, id, result }
+            Outcome { place, who, result }
         }
         .boxed();
         // Its first step is what puts the message in the client's order.

@@ -208,7 +208,7 @@ impl Worker {
     fn conclude(&mut self, settled: Vec<Settled>) -> Option<Error> {
         let link = self.link.as_mut()?;
         let mut failure = None;
-        for Settled { place, id, answer } in settled {
+        for Settled { place, who, answer } in settled {
             if let Answer::Failed(error) = answer {
                 failure.get_or_insert(error);
                 continue;
@@ -216,7 +216,7 @@ impl Worker {
             // Given up meanwhile, where there is none. The return of such a one is left for a copy that was published
             // since: theirs are one entry.
             let Some(job) = link.waiting.remove(&place) else { continue };
-            let result = match (answer, link.returns.take(id)) {
+            let result = match (answer, link.returns.take(&who)) {
                 (Answer::Confirmed, None) => CONFIRMED,
                 (Answer::Confirmed, Some(reason)) => {
                     // Its queue may have been deleted: the next try makes it again.
@@ -225,7 +225,7 @@ impl Worker {
                 }
                 (Answer::Nack | Answer::Failed(_), _) => Err(PublishError::Refused("it said nack".to_owned())),
             };
-            self.suspects.clear(id);
+            self.suspects.clear(who.id);
             job.conclude(result);
         }
         failure

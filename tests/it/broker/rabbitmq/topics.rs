@@ -1,5 +1,7 @@
 //! Queues of one broker that do not fare alike.
 
+use futures_util::future::join_all;
+
 use super::super::contract::{deliver, publish_all};
 use super::*;
 
@@ -46,4 +48,30 @@ async fn a_queue_that_confirms_nothing_holds_no_other_up() {
     let all: Vec<_> = rabbit.received(&ill).await;
     let of_these = |received: &Received| sent.iter().any(|event| event.event.id.to_string() == received.id());
     assert_delivered(&sent, &all.into_iter().filter(of_these).collect::<Vec<_>>());
+}
+
+/// Both are returned, or one: the return of the one is not taken for the other's.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_copies_under_way_each_has_its_own_return() {
+    let rabbit = shared().await;
+    let topic = rabbit.topic().await;
+    works_again(&*rabbit.publisher(LONG), &topic).await;
+    let given = RabbitMqOptions { topology: Topology::Given, ..rabbit.options() };
+    let publisher = RabbitMq::new(given).unwrap();
+    for round in 0..50 {
+        let kept = event(&topic, "k", round);
+        let mut lost = kept.clone();
+        lost.event.topic = unique("nowhere").into();
+        // A person has mended where it goes while the first try still was under way.
+        let calls = match round % 2 {
+            0 => [publisher.publish(lost), publisher.publish(kept)],
+            _ => [publisher.publish(kept), publisher.publish(lost)],
+        };
+        let mut results = join_all(calls).await;
+        if round % 2 == 1 {
+            results.reverse();
+        }
+        assert!(matches!(results[0], Err(PublishError::Refused(_))), "{round}: {results:?}");
+        assert_eq!(results[1], CONFIRMED, "{round}");
+    }
 }
