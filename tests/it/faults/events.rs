@@ -71,7 +71,7 @@ async fn announced(mut broker: impl Broker, test: &str) {
     check(&world, &history, &mut *broker.subscriber(&topic)).await;
 }
 
-async fn check(world: &World, history: &History, subscriber: &mut dyn Subscriber) {
+pub(super) async fn check(world: &World, history: &History, subscriber: &mut dyn Subscriber) {
     let unsettled = async || world.entries(1).await + world.entries(2).await;
     eventually("every entry is completed", async || unsettled().await == 0).await;
     let unsent = async || written(&world.database).await.iter().any(|event| !event.state.starts_with("5."));
@@ -137,5 +137,40 @@ mod redis {
         let server =
             block_in_place(|| Redis::start_on(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]));
         announced(server, "announced to redis").await;
+    }
+}
+
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq {
+    use oncegate::broker::rabbitmq::{RabbitMqOptions, RabbitMqSubscriber, RabbitMqSubscriberOptions};
+
+    use super::*;
+    use crate::servers::rabbitmq::RabbitMq;
+
+    impl Broker for RabbitMq {
+        /// A quorum queue of one node that is killed in the seconds after it was made never works again, which is
+        /// RabbitMQ's own (3.10, any client).
+        fn settings(&self) -> String {
+            format!("url = '{}'\n[queue.rabbitmq]\nqueues = 'classic'", self.url)
+        }
+
+        fn kill(&self) {
+            self.signal("KILL");
+        }
+
+        fn start_again(&mut self) {
+            Self::start_again(self);
+        }
+
+        fn subscriber(&self, topic: &str) -> Box<dyn Subscriber> {
+            let options = RabbitMqSubscriberOptions::new(RabbitMqOptions::new(&self.url), topic);
+            Box::new(RabbitMqSubscriber::new(options).unwrap())
+        }
+    }
+
+    /// It confirms what is on disk.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_completed_is_announced_to_rabbitmq_whatever_dies() {
+        announced(block_in_place(RabbitMq::start), "announced to rabbitmq").await;
     }
 }

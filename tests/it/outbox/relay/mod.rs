@@ -2,6 +2,7 @@
 //! socket.
 
 mod broker;
+mod cleaning;
 mod crash;
 mod failover;
 mod failures;
