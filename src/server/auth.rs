@@ -27,8 +27,7 @@ pub(super) async fn authenticator(config: &Config, tasks: &mut Background) -> Re
     match (config.auth.mode, &config.auth.header, &config.auth.jwt) {
         (AuthMode::Header, Some(settings), _) => Ok(Authenticator::Header(by_header(settings))),
         (AuthMode::Jwt, _, Some(settings)) => {
-            let jwt = by_token(settings)?;
-            let keys = Arc::clone(&jwt.keys);
+            let (jwt, keys) = by_token(settings)?;
             keys.step().await;
             tasks.spawn(|stop| async move { keys.run(stop).await });
             Ok(Authenticator::Jwt(Box::new(jwt)))
@@ -46,7 +45,7 @@ fn by_header(settings: &HeaderAuth) -> HeaderAuthenticator {
     }
 }
 
-fn by_token(settings: &JwtAuth) -> Result<JwtAuthenticator, ServeError> {
+fn by_token(settings: &JwtAuth) -> Result<(JwtAuthenticator, Arc<Keyring>), ServeError> {
     let algorithms: Arc<[_]> = settings.algorithms.iter().map(|algorithm| algorithm.get()).collect();
     let field = |name: &Option<FieldName>| name.as_ref().map(|name| name.get().clone());
     let bytes = |secrets: &'_ [Secret]| -> Vec<Vec<u8>> {
@@ -66,23 +65,21 @@ fn by_token(settings: &JwtAuth) -> Result<JwtAuthenticator, ServeError> {
         }
         None => Keyring::fixed(KeySet::of_secrets(bytes(&settings.secret).iter().map(Vec::as_slice))?),
     };
-    Ok(JwtAuthenticator {
-        rules: Arc::new(ClaimRules {
-            issuer: settings.issuer.as_str().into(),
-            audiences: settings.audience.all().iter().map(|audience| audience.as_str().into()).collect(),
-            leeway: settings.leeway.get(),
-            subject: settings.subject_claim.as_str().into(),
-            tenant: settings.tenant_claim.as_deref().map(Into::into),
-            scopes: settings.scope_claim.as_str().into(),
-        }),
-        algorithms,
-        keys: Arc::new(keys),
-        told: Told {
-            subject: field(&settings.subject_header),
-            tenant: field(&settings.tenant_header),
-            scopes: field(&settings.scope_header),
-        },
-    })
+    let keys = Arc::new(keys);
+    let rules = ClaimRules {
+        issuer: settings.issuer.as_str().into(),
+        audiences: settings.audience.all().iter().map(|audience| audience.as_str().into()).collect(),
+        leeway: settings.leeway.get(),
+        subject: settings.subject_claim.as_str().into(),
+        tenant: settings.tenant_claim.as_deref().map(Into::into),
+        scopes: settings.scope_claim.as_str().into(),
+    };
+    let told = Told {
+        subject: field(&settings.subject_header),
+        tenant: field(&settings.tenant_header),
+        scopes: field(&settings.scope_header),
+    };
+    Ok((JwtAuthenticator::new(rules, algorithms, Arc::clone(&keys), told), keys))
 }
 
 fn fetch(place: &JwksLocation, settings: &JwtAuth) -> Result<Fetch, ServeError> {

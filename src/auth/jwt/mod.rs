@@ -9,6 +9,7 @@ mod algorithm;
 mod claims;
 mod keyring;
 mod keys;
+mod verified;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub use keys::{KeyError, KeySet, LEAST_RSA_BITS};
 use super::{AuthError, Principal, bearer};
 use crate::clock;
 use keys::Unverified;
+use verified::Verified;
 
 /// The largest token. Larger ones than an issuer that lists 200 groups makes (some 12 kB) are not read.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
@@ -32,13 +34,14 @@ pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
 #[derive(Debug, Clone)]
 pub struct JwtAuthenticator {
     /// What a token must say.
-    pub rules: Arc<ClaimRules>,
+    rules: Arc<ClaimRules>,
     /// The algorithms that count.
-    pub algorithms: Arc<[Algorithm]>,
+    algorithms: Arc<[Algorithm]>,
     /// What signatures are verified with.
-    pub keys: Arc<Keyring>,
+    keys: Arc<Keyring>,
     /// The fields in which upstreams are told who it is.
-    pub told: Told,
+    pub(super) told: Told,
+    verified: Verified,
 }
 
 /// Why a token is not believed. The texts are for the client, and go into a field's quoted string: no `"`.
@@ -80,6 +83,13 @@ pub enum TokenError {
 }
 
 impl JwtAuthenticator {
+    /// Believes tokens that one of `keys` has signed by one of `algorithms`, and that say what `rules` want. Upstreams
+    /// are told who it is in `told`.
+    #[must_use]
+    pub fn new(rules: ClaimRules, algorithms: Arc<[Algorithm]>, keys: Arc<Keyring>, told: Told) -> Self {
+        Self { rules: Arc::new(rules), algorithms, keys, told, verified: Verified::new() }
+    }
+
     /// Who sends a request with these fields.
     pub(super) async fn authenticate(&self, headers: &HeaderMap) -> Result<Principal, AuthError> {
         let token = bearer::token(headers)?;
@@ -87,13 +97,20 @@ impl JwtAuthenticator {
         let token = Unverified { token, header: &header };
         let keys = self.keys.current();
         let set = keys.set.as_ref().ok_or(AuthError::NoKeys)?;
+        if let Some(claims) = self.verified.get(token.token, set) {
+            return self.rules.read(&claims, clock::wall());
+        }
         let claims = match set.verify(&token) {
             // A stranger's tokens must not make us ask the issuer.
             Err(TokenError::UnknownKey) if self.rules.may_be_ours(token.token) && self.keys.renewed(&keys).await => {
                 let keys = self.keys.current();
                 keys.set.as_ref().ok_or(AuthError::NoKeys)?.verify(&token)?
             }
-            verified => verified?,
+            verified => {
+                let claims = Arc::new(verified?);
+                self.verified.put(token.token, set, &claims);
+                return self.rules.read(&claims, clock::wall());
+            }
         };
         self.rules.read(&claims, clock::wall())
     }
