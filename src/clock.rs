@@ -4,6 +4,8 @@
 //! on it, decides leases and retention) and this process's monotonic one ([`Instant`], measures how long
 //! something took here).
 
+mod calendar;
+
 use std::time::Duration;
 
 pub use tokio::time::Instant;
@@ -23,6 +25,12 @@ impl Timestamp {
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// `2026-03-01T12:34:56.789Z` (RFC 3339).
+    #[must_use]
+    pub fn rfc3339(self) -> String {
+        calendar::rfc3339(self)
     }
 
     /// The same point in time for HTTP dates.

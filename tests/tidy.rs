@@ -323,11 +323,12 @@ fn the_three_databases_have_the_same_migrations() {
 }
 
 /// What the examples take from the environment.
-fn example_env() -> [(String, String); 3] {
+fn example_env() -> [(String, String); 4] {
     [
         ("STORE_PASSWORD", "password"),
         ("QUEUE_PASSWORD", "password"),
         ("ONCEGATE_FINGERPRINT_SECRET", "0123456789abcdef0123456789abcdef"),
+        ("ONCEGATE_TOKEN_SECRET", "fedcba9876543210fedcba9876543210"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }

@@ -4,6 +4,7 @@ mod bearer;
 mod fields;
 mod header;
 pub mod jwt;
+pub mod token;
 
 use std::net::IpAddr;
 

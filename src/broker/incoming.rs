@@ -184,7 +184,7 @@ fn is_structured(content_type: &str) -> bool {
 #[cfg(feature = "rabbitmq")]
 pub(super) fn time(seconds: u64) -> String {
     let millis = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000);
-    cloud_events::rfc3339(Timestamp(millis))
+    Timestamp(millis).rfc3339()
 }
 
 /// An empty value is none, as CloudEvents have it.

@@ -114,13 +114,6 @@ impl Slot<'_> {
             Self::Element(value) => Some(value),
         }
     }
-
-    /// Takes the key out of its table.
-    pub(super) fn remove(&mut self) {
-        if let Self::Key(table, key) = self {
-            table.remove(*key);
-        }
-    }
 }
 
 fn step(segment: &serde_path_to_error::Segment) -> Option<Step> {

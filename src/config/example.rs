@@ -36,6 +36,7 @@ fn load(text: &str) -> Result<Config, String> {
         "POINTS_ALERT_URL",
         "JWT_PUBLIC_KEY",
         "JWT_SECRET",
+        "ONCEGATE_TOKEN_SECRET",
     ]
     .map(|name| (name.to_owned(), "an example secret of some length".to_owned()));
     Config::parse("config.example.toml", text, env, []).map_err(|error| error.to_string())

@@ -21,7 +21,6 @@ mod example;
 mod identity;
 mod lookup;
 mod marks;
-mod not_built;
 mod policy;
 mod queue;
 mod route;
@@ -109,8 +108,7 @@ impl Config {
     /// key's path (`server.listen`) and its value. Where a name holds a `.`, only a variable can address it.
     ///
     /// # Errors
-    /// If the file can't be read, a key is unknown, missing or wrong, a secret can't be read, or a setting
-    /// needs a part that is not built into this version.
+    /// If the file can't be read, a key is unknown, missing or wrong, or a secret can't be read.
     pub fn load(
         path: &Path,
         env: impl IntoIterator<Item = (String, String)>,
@@ -140,7 +138,6 @@ impl Config {
         for (path, value) in flags {
             document.set("command line", &path.split('.').collect::<Vec<_>>(), &value)?;
         }
-        not_built::refuse(&mut document)?;
         value::resolve(&mut document, &env)?;
         document.deserialize()
     }

@@ -9,7 +9,7 @@ use super::lookup::Lookup;
 use super::value::{ByteSize, FieldName, Name, Period, Statuses};
 use crate::auth::ScopeKind;
 use crate::entry::{KeySources, Pointer};
-use crate::http::route::{Concurrent, ForwardFormat, ForwardKey, Mode};
+use crate::http::route::{Concurrent, ForwardFormat, ForwardKey, Mode, TokenUse};
 
 /// `[routes.idempotency]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -22,6 +22,13 @@ pub struct Policy {
     /// retried. Where false, it passes through unguarded.
     #[serde(default = "yes")]
     pub required: bool,
+    /// Whether a token from `POST /idempotency/tokens` counts in place of a key. Default "off".
+    #[serde(default)]
+    pub token: TokenUse,
+    /// How long after it was made a token may begin something. Default 1 h: a checkout that is left open over lunch.
+    /// What was begun with it is told for as long as its key is remembered.
+    #[serde(default = "token_lifetime")]
+    pub token_lifetime: Period,
     /// What kind of operation the keys belong to. Default the route's name. Routes may share one.
     #[serde(default)]
     pub namespace: Option<Name>,
@@ -158,6 +165,10 @@ impl Default for Outcomes {
 
 fn yes() -> bool {
     true
+}
+
+fn token_lifetime() -> Period {
+    Period::secs(3600)
 }
 
 fn wait() -> Period {

@@ -15,4 +15,7 @@ pub struct Secrets {
     /// Keys that seal what is stored of bodies and headers: the first seals, all open. To rotate, put the new one
     /// first and drop the old one when the last row under it is gone. Default none: nothing is sealed.
     pub encryption: Vec<Secret>,
+    /// Keys of idempotency tokens: the first signs, all verify. To rotate, put the new one first and drop the old one
+    /// when what was sent with tokens under it is not sent again. Default none: no tokens.
+    pub token: Vec<Secret>,
 }

@@ -67,6 +67,12 @@ impl Key {
         Self(format!("c-{}", hex(&digest_parts(parts))).into())
     }
 
+    /// The key of an idempotency token that stands for none but itself: `t-` and its id, which is short.
+    #[must_use]
+    pub fn of_token(id: &str) -> Self {
+        Self(format!("t-{id}").into())
+    }
+
     fn checked(key: String) -> Result<Self, KeyError> {
         if key.trim().is_empty() {
             return Err(KeyError::Empty);

@@ -3,11 +3,12 @@
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::routing::get;
+use axum::routing::{get, post};
 use http::{Request, Response};
 
 use super::docs::{self, Shown};
 use super::endpoints::{self, Endpoints, StatusAccess};
+use super::token;
 
 /// What answers on the public listener.
 pub fn public(endpoints: Endpoints, prefix: &str) -> Router {
@@ -20,6 +21,9 @@ pub fn public(endpoints: Endpoints, prefix: &str) -> Router {
     }
     if endpoints.docs.shown() == Shown::Publicly {
         own = documented(own);
+    }
+    if endpoints.gateway.0.tokens.is_some() {
+        own = own.route("/idempotency/tokens", post(token::issue));
     }
     // Another method on one of our paths is not ours either: an upstream may well serve it.
     let own = own.method_not_allowed_fallback(door);

@@ -17,6 +17,7 @@ use super::reply::{Caller, IDENTITY_CHANGED};
 use super::request_state::RequestState;
 use super::sender;
 use crate::auth::ScopeKind;
+use crate::auth::token::PREFIX;
 use crate::engine::Reason;
 use crate::entry::{Identity, Key, Namespace};
 use crate::problem::{Problem, Situation};
@@ -267,6 +268,12 @@ impl Endpoints {
         let unknown = || Problem::new(Situation::KeyUnknown);
         let Asked { namespace, kind, required_scopes } = inner.namespace(namespace)?.ok_or_else(unknown)?;
         sender::grants(&principal, &required_scopes)?;
+        if key.starts_with(PREFIX) {
+            // It may stand for the number in a body that nobody sees here: "nothing was executed" would be a guess.
+            let because =
+                "A token is no key: ask by the Idempotency-Key of an answer, or by the number of the request.";
+            return Err(Problem::new(Situation::KeyInvalid).because(because));
+        }
         let key = Key::from_business(key).map_err(|_| unknown())?;
         let scope = principal.scope(kind).map_err(sender::problem)?;
         let identity = Identity { namespace, scope, key };

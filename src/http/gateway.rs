@@ -16,6 +16,7 @@ use super::peer::Peer;
 use super::reply::Caller;
 use super::route::{Guard, Mode, Route};
 use super::{forwarded, framing};
+use crate::auth::token::Tokens;
 use crate::auth::{Authenticator, Principal};
 use crate::engine::Engine;
 use crate::problem::{Problem, Situation};
@@ -37,6 +38,8 @@ pub struct Inner {
     pub engine: Arc<Engine>,
     /// How senders are told apart.
     pub authenticator: Authenticator,
+    /// What makes idempotency tokens and verifies them.
+    pub tokens: Option<Tokens>,
     /// What bounds the bodies of guarded requests.
     pub body: BodyLimits,
     /// Where the problem pages are, with a slash at its end.

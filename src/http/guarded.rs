@@ -13,7 +13,7 @@ use super::gateway::Inner;
 use super::outgoing::Outgoing;
 use super::reply::{Caller, IDENTITY_CHANGED, Reply};
 use super::route::{Guard, Keyless, Mode, Route};
-use super::{body, forwarded, keyed, preference, reply, sender};
+use super::{body, forwarded, keyed, preference, reply, sender, token};
 use crate::auth::{AuthError, Principal};
 use crate::engine::{Arrival, Arrived, Reason, Verdict};
 use crate::entry::fingerprint::{self, Meaning};
@@ -48,11 +48,13 @@ impl Guarded<'_> {
 
     async fn admit(&self, parts: Parts, body: Body) -> Result<Response<Body>, Problem> {
         let scope = self.scope()?;
-        let header = keyed::from_header(&parts.headers)?;
+        let line = keyed::line(&parts.headers)?;
+        let permission = self.permission(line.as_ref(), &scope)?;
+        let header = token::header_key(line, permission.as_ref());
         let limits = self.gateway.body;
         let body = body::read(body, limits).await.map_err(|error| error.problem(limits))?;
         let sent = self.sent(&parts, header.as_ref(), &body);
-        let Some(key) = keyed::resolve(&self.guard.sources, &sent)? else {
+        let Some(key) = self.key(&sent, permission.as_ref())? else {
             return match self.guard.keyless {
                 Keyless::Refused => Err(Problem::new(Situation::KeyMissing)),
                 Keyless::Passed if self.guard.mode == Mode::ReplayOnly => Err(Problem::new(Situation::RoutePaused)),
@@ -68,6 +70,9 @@ impl Guarded<'_> {
         let arrival = self.arrival(&parts, &body, &sent, scope, &key, wait);
         if self.guard.mode == Mode::ReplayOnly {
             return self.replay_only(&arrival, &key.key).await;
+        }
+        if let Some(permission) = &permission {
+            self.still_counts(permission, &arrival).await?;
         }
         let arrived = self.gateway.engine.arrive(arrival, self.outgoing(parts, body, key.key.clone())).await;
         self.count(&arrived);
@@ -184,9 +189,11 @@ impl Guarded<'_> {
 
     fn observed(&self, parts: &Parts, body: &Bytes) -> Option<Arrival> {
         let scope = self.scope().ok()?;
-        let header = keyed::from_header(&parts.headers).ok()?;
+        let line = keyed::line(&parts.headers).ok()?;
+        let permission = self.permission(line.as_ref(), &scope).ok()?;
+        let header = token::header_key(line, permission.as_ref());
         let sent = self.sent(parts, header.as_ref(), body);
-        let key = keyed::resolve(&self.guard.sources, &sent).ok()??;
+        let key = self.key(&sent, permission.as_ref()).ok()??;
         Some(self.arrival(parts, body, &sent, scope, &key, Duration::ZERO))
     }
 

@@ -25,4 +25,5 @@ pub mod route;
 mod sender;
 mod tee;
 pub mod tls;
+mod token;
 pub mod workers;

@@ -34,6 +34,10 @@ pub struct Guard {
     pub policy: Arc<Policy>,
     /// Where the key comes from.
     pub sources: KeySources,
+    /// What becomes of tokens in place of a key.
+    pub token: TokenUse,
+    /// How long after it was made a token may begin something.
+    pub token_lifetime: Duration,
     /// What a request without a key comes to.
     pub keyless: Keyless,
     /// Whose the keys are.
@@ -73,6 +77,19 @@ pub struct Forwarding {
     pub response_limit: usize,
     /// Fields that a replay leaves out.
     pub excluded: Vec<HeaderName>,
+}
+
+/// What becomes of idempotency tokens in place of a key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenUse {
+    /// They are refused.
+    #[default]
+    Off,
+    /// They count, as plain keys do.
+    Accepted,
+    /// Nothing else counts.
+    Required,
 }
 
 /// What a request without a key comes to.

@@ -22,6 +22,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Authenticator;
+use crate::auth::token::Tokens;
 use crate::clock;
 use crate::committer::{Committer, Writers};
 use crate::config::{Config, StatusEndpoint};
@@ -233,6 +234,7 @@ fn gateway(config: &Config, routes: Routes, authenticator: Authenticator, engine
         guards: routes.guards,
         engine: Arc::clone(engine),
         authenticator,
+        tokens: Tokens::new(&config.secrets.token.iter().map(|secret| secret.expose().as_bytes()).collect::<Vec<_>>()),
         body: body_limits(config),
         problems: problems(config).into(),
     })

@@ -91,6 +91,8 @@ impl Building<'_> {
         Ok(Guard {
             policy: Arc::new(self.policy(idempotency, timeout)?),
             sources: idempotency.key.clone(),
+            token: idempotency.token,
+            token_lifetime: idempotency.token_lifetime.get(),
             keyless: if idempotency.required { Keyless::Refused } else { Keyless::Passed },
             scope: self.configured.scope(idempotency, &self.config.auth),
             required_scopes: scopes(self.configured),

@@ -13,6 +13,7 @@ mod subscriptions;
 #[cfg(test)]
 mod testing;
 mod timing;
+mod tokens;
 
 use std::fmt;
 
@@ -42,13 +43,14 @@ pub enum Severity {
 #[must_use]
 pub fn check(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let topics: [fn(&Config, &mut Vec<Finding>); 11] = [
+    let topics: [fn(&Config, &mut Vec<Finding>); 12] = [
         names::check,
         addresses::check,
         access::check,
         jwt::check,
         paths::check,
         keys::check,
+        tokens::check,
         timing::check,
         outcomes::check,
         queues::check,

@@ -15,6 +15,7 @@ const SECRETS: &[(&str, Literal)] = &[
     ("marks.password", Literal::Refused),
     ("marks.sentinel_password", Literal::Refused),
     ("secrets.fingerprint.*", Literal::Refused),
+    ("secrets.token.*", Literal::Refused),
     ("auth.jwt.secret.*", Literal::Refused),
     ("auth.jwt.public_key.*", Literal::Refused),
     ("secrets.encryption.*", Literal::Refused),

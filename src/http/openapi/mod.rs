@@ -27,6 +27,7 @@ use crate::problem::Details;
         endpoints::readyz,
         endpoints::problem,
         endpoints::request_state,
+        super::token::issue,
         super::docs::openapi,
         super::docs::beside,
         endpoints::metrics,
@@ -134,6 +135,6 @@ mod tests {
             assert!(parameters.iter().all(|parameter| parameter.get("example").is_some()), "{id}");
             assert!(ids.insert(id.clone()), "{id} twice");
         }
-        assert!(ids.len() >= 7);
+        assert!(ids.len() >= 8);
     }
 }

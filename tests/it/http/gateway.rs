@@ -105,7 +105,13 @@ pub(super) fn configure(database: &Database, url: &str, routes: &str, settings: 
         None => ((*path).to_owned(), (*value).to_owned()),
     });
     let own = [("store.url".to_owned(), database.url.clone()), ("upstreams.up.urls".to_owned(), format!("[{url:?}]"))];
-    let secrets = [("SECRET", "a secret of at least thirty-two bytes"), ("KEY_A", KEY_A), ("KEY_B", KEY_B)];
+    let secrets = [
+        ("SECRET", "a secret of at least thirty-two bytes"),
+        ("KEY_A", KEY_A),
+        ("KEY_B", KEY_B),
+        ("TOKEN_ONE", "one that signs tokens, of 32 bytes"),
+        ("TOKEN_TWO", "two that signs tokens, of 32 bytes"),
+    ];
     let secrets = secrets.map(|(name, secret)| (name.to_owned(), secret.to_owned()));
     Config::parse("test.toml", &format!("{DOCUMENT}{routes}"), secrets, own.into_iter().chain(settings)).unwrap()
 }

@@ -27,6 +27,7 @@ mod sealing;
 mod secrecy;
 mod settling;
 mod stopping;
+mod tokens;
 mod transports;
 
 use std::time::Duration;
