@@ -2,6 +2,7 @@
 //! row per situation, in words about the client's money.
 
 mod facts;
+mod operator;
 
 use std::time::Duration;
 
@@ -38,6 +39,11 @@ pub enum Situation {
     UpstreamUnreachable,
     UpstreamFailed,
     UpstreamTimeout,
+    NoEntry,
+    EntryChanged,
+    StateNotNamed,
+    NotSettled,
+    OrderInvalid,
 }
 
 /// What a client may do next.
@@ -71,7 +77,7 @@ pub struct Facts {
 
 impl Situation {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 29] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyReused,
@@ -96,6 +102,11 @@ impl Situation {
         Self::UpstreamUnreachable,
         Self::UpstreamFailed,
         Self::UpstreamTimeout,
+        Self::NoEntry,
+        Self::EntryChanged,
+        Self::StateNotNamed,
+        Self::NotSettled,
+        Self::OrderInvalid,
     ];
 }
 

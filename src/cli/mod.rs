@@ -1,10 +1,13 @@
 //! The command line.
 
+mod admin;
 mod cursors;
 mod deliveries;
 mod demo;
 mod desk;
 mod desk_text;
+mod entries;
+mod entries_text;
 mod events;
 mod files;
 mod identity;
@@ -24,7 +27,7 @@ use oncegate::config::{self, Config, Finding, Severity};
     version,
     about,
     after_help = "Exit codes: 0 done; 1 it could not be done; 2 the command line or the configuration is wrong; \
-                  3 done, but not for all that were named."
+                  3 done, but not for all that were named, or not as they are."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -46,6 +49,9 @@ enum Command {
     /// What gives requests their identity, as the database remembers it.
     #[command(subcommand)]
     Identity(identity::Identity),
+    /// Requests by what is on record of them, and those that need a person's word.
+    #[command(subcommand)]
+    Entries(entries::Entries),
     /// What lies in the outbox, and what becomes of it.
     #[command(subcommand)]
     Events(events::Events),
@@ -143,6 +149,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Openapi => openapi(),
         Command::Migrate(configured) => configured.load().and_then(|config| serve::migrate(&config)),
         Command::Identity(identity) => identity.run(),
+        Command::Entries(entries) => entries.run(),
         Command::Events(events) => events.run(),
         Command::Deliveries(deliveries) => deliveries.run(),
         Command::Cursors(cursors) => cursors.run(),

@@ -312,7 +312,7 @@ mod tests {
             unreachable!("the committer only applies")
         }
 
-        fn keep_evidence(&self, _: EntryId, _: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
+        fn keep_evidence(&self, _: EntryId, _: Nonce, _: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
             unreachable!("the committer only applies")
         }
 

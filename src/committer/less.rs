@@ -24,6 +24,11 @@ pub(super) enum Less {
 
 const REFUSED: &str = "the store refused its data";
 
+/// Leaves the next thing out of a completion that is written by itself; says whether there was one.
+pub(crate) fn leave_out(to: &mut To) -> bool {
+    less(to) == Less::Tryable
+}
+
 /// Leaves the next thing out of `to`.
 pub(super) fn less(to: &mut To) -> Less {
     let To::Completed { answer, events, .. } = to else { return Less::Nothing };

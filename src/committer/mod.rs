@@ -15,5 +15,6 @@ mod writers;
 
 pub use driver::Committer;
 pub use job::Job;
+pub(crate) use less::leave_out;
 pub use queue::{CommitError, Flush, FlushId, Limits, Queue, Reply, Submitted};
 pub use writers::Writers;

@@ -26,6 +26,7 @@ const MINIMAL: &str = r#"
 fn load(text: &str) -> Result<Config, String> {
     let env = [
         "ONCEGATE_FINGERPRINT_SECRET",
+        "ADMIN_TOKEN",
         "STORE_PASSWORD",
         "MARKS_PASSWORD",
         "SENTINEL_PASSWORD",
@@ -38,7 +39,7 @@ fn load(text: &str) -> Result<Config, String> {
         "JWT_SECRET",
         "ONCEGATE_TOKEN_SECRET",
     ]
-    .map(|name| (name.to_owned(), "an example secret of some length".to_owned()));
+    .map(|name| (name.to_owned(), "an-example-secret-of-some-length".to_owned()));
     Config::parse("config.example.toml", text, env, []).map_err(|error| error.to_string())
 }
 

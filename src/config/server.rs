@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::cors::Cors;
-use super::value::{ByteSize, Listen, Origin, Period};
+use super::value::{ByteSize, Listen, Origin, Period, Secret};
 
 /// `[server]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -17,6 +17,9 @@ pub struct Server {
     pub listen: Listen,
     /// Where operators are answered. Default none: no admin endpoints.
     pub admin_listen: Option<Listen>,
+    /// What operators show to be answered there: `Authorization: Bearer ...`. Default none: whoever reaches the address
+    /// is answered, which then must be this machine's own.
+    pub admin_token: Option<Secret>,
     /// Threads that serve connections, each with connections to upstreams of its own. Default none: as many as the
     /// machine has cores.
     pub workers: Option<NonZeroU32>,
@@ -106,6 +109,7 @@ impl Default for Server {
         Self {
             listen: Listen::loopback(8080),
             admin_listen: None,
+            admin_token: None,
             workers: None,
             body_limit: ByteSize::mib(1),
             body_timeout: Period::secs(30),

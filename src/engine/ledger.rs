@@ -34,12 +34,13 @@ pub trait Ledger: Send + Sync + 'static {
     /// If the database can't be asked.
     fn read(&self, id: EntryId) -> BoxFuture<'_, Result<(Option<Entry>, Timestamp), StoreError>>;
 
-    /// Keeps the answer of an execution that lost its entry to somebody else, as evidence for a person.
-    /// The first evidence stays.
+    /// Keeps the answer of an execution that lost its entry to somebody else, as evidence for a person: on the entry
+    /// that was made under `origin`, and on the decision of a person that ended it. Where both are missing, on the entry
+    /// that the key has by now: what ran then may have run twice. The first evidence stays.
     ///
     /// # Errors
     /// If the database can't be asked.
-    fn keep_evidence(&self, id: EntryId, evidence: Bytes) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn keep_evidence(&self, id: EntryId, origin: Nonce, evidence: Bytes) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Up to `limit` Unknown entries whose background lookup is due, longest due first.
     ///

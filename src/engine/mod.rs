@@ -6,8 +6,10 @@
 //! `settle`d later: by the late answer, by a lookup, by forwarding again, by a person.
 
 mod arrive;
+pub mod by_hand;
 mod cache;
 mod context;
+pub mod desk;
 mod emit;
 mod execute;
 mod flights;

@@ -296,7 +296,7 @@ impl Tenure {
             }
             .encode(),
         };
-        if let Err(error) = self.engine.ledger.keep_evidence(self.arrival.id, evidence).await {
+        if let Err(error) = self.engine.ledger.keep_evidence(self.arrival.id, self.claimed.origin, evidence).await {
             tracing::error!(entry = ?self.arrival.id, %error, "late answer could not be kept as evidence");
         }
     }

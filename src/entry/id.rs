@@ -38,6 +38,20 @@ impl EntryId {
         Self(digest_parts(parts).into())
     }
 
+    /// Reads [`Self::to_hex`]'s form.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        let mut id = [0; 32];
+        for (byte, pair) in id.iter_mut().zip(digits.chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(id))
+    }
+
     /// Lower-case hex, 64 characters: the opaque id of the admin API and the derived upstream key.
     #[must_use]
     pub fn to_hex(self) -> String {

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use http::{Request, Response};
 
+use super::admin::{self, Admin};
 use super::docs::{self, Shown};
 use super::endpoints::{self, Endpoints, StatusAccess};
 use super::token;
@@ -31,17 +32,18 @@ pub fn public(endpoints: Endpoints, prefix: &str) -> Router {
     router.fallback(door).with_state(endpoints)
 }
 
-/// What answers on the operators' listener.
-pub fn admin(endpoints: Endpoints) -> Router {
+/// What answers on the operators' listener. What monitoring asks for needs no credentials, nor do documents.
+pub fn admin(endpoints: Endpoints, admin: Admin) -> Router {
     let own = Router::new()
         .route("/healthz", get(endpoints::healthz))
         .route("/readyz", get(endpoints::readyz))
+        .route("/problems/{slug}", get(endpoints::problem))
         .route("/metrics", get(endpoints::metrics));
     let own = match endpoints.docs.shown() {
         Shown::Publicly | Shown::ToOperators => documented(own),
         Shown::Nowhere => own,
     };
-    own.with_state(endpoints)
+    own.with_state(endpoints).merge(admin::router(admin))
 }
 
 /// With documentation.

@@ -1,5 +1,6 @@
 //! The HTTP edge: listening, reading, deciding what a request is, and answering.
 
+pub mod admin;
 pub mod app;
 pub mod body;
 pub mod connection;

@@ -65,7 +65,7 @@ pub(super) fn grants(sender: &Principal, required: &[Box<str>]) -> Result<(), Pr
 }
 
 /// What who is turned away is told (RFC 6750, section 3).
-pub(super) fn problem(error: AuthError) -> Problem {
+pub(crate) fn problem(error: AuthError) -> Problem {
     let because = |situation| Problem::new(situation).because(error.to_string());
     let unauthenticated = |code: &str| {
         let challenge = format!("Bearer realm=\"oncegate\", error=\"{code}\", error_description=\"{error}\"");

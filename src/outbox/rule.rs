@@ -180,6 +180,11 @@ impl EventRules {
         self.rules.iter().any(|(rule, _)| *rule.name == *name)
     }
 
+    /// The names of all events.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().map(|(rule, _)| &*rule.name)
+    }
+
     /// Whether any event says something of the response, or is decided by what is in it.
     #[must_use]
     pub fn read_response(&self) -> bool {

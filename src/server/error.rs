@@ -45,6 +45,9 @@ pub enum ServeError {
     /// The system gives no threads.
     #[error("no thread can be started: {0}")]
     Threads(io::Error),
+    /// Whoever reaches the address could settle payments.
+    #[error("server.admin_listen: {0} is reachable from outside; set server.admin_token")]
+    OpenToAll(SocketAddr),
     /// A queue's settings are wrong.
     #[error("the queue {queue}: {text}")]
     Queue {

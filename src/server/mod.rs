@@ -6,6 +6,7 @@ mod docs;
 mod error;
 mod forgotten;
 mod identity;
+mod operators;
 mod options;
 mod probe;
 mod queues;
@@ -40,6 +41,7 @@ use crate::storage::{Durability, Store};
 use crate::telemetry;
 pub use error::ServeError;
 use identity::IdentityGuard;
+pub use operators::OnDatabase;
 use queues::{Publishing, Queues};
 use routes::Routes;
 use subscriptions::{Subscribed, Subscriptions};
@@ -52,6 +54,7 @@ const LAST_COMMITS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    admin_address: Option<SocketAddr>,
     engine: Arc<Engine>,
     store: Arc<Store>,
     serving: JoinHandle<Drained>,
@@ -75,7 +78,7 @@ impl Server {
         let store = open_store(config).await?;
         let (listener, address) = bind(config.server.listen.get(), options::listener(config)?).await?;
         let admin = match &config.server.admin_listen {
-            Some(admin) => Some(bind(admin.get(), ListenerOptions::default()).await?.0),
+            Some(admin) => Some(bind(admin.get(), ListenerOptions::default()).await?),
             None => None,
         };
         let mut housekeeping = Background::default();
@@ -89,6 +92,7 @@ impl Server {
         let writers = Writers::start(&committer, options::writers(config)).map_err(ServeError::Threads)?;
         let policies = routes.policies.clone().into_iter().chain(subscriptions.policies()).collect();
         let parts = parts(config, &store, policies, queues.on_events(), address)?;
+        let operators = operators::of_gateway(config, &store, &parts, &authenticator)?;
         let engine = Engine::begin(parts, committer, options::engine(config)).await?;
         housekeeping.spawn(|stop| Housekeeping::new(Arc::clone(&engine)).run(stop));
         let guard = IdentityGuard::new(store.clone(), config.identities(), routes.identities.clone());
@@ -103,10 +107,12 @@ impl Server {
             status: status(config),
             docs: docs::docs(config)?,
         };
-        if let Some(admin) = admin {
+        let admin_address = admin.as_ref().map(|(_, address)| *address);
+        if let Some((admin, _)) = admin {
             telemetry::keep_metrics();
             housekeeping.spawn(telemetry::tidy_metrics);
-            housekeeping.spawn(|stop| serve_operators(admin, endpoints.clone(), stop));
+            let app = app::admin(endpoints.clone(), operators);
+            housekeeping.spawn(|stop| serve_operators(admin, app, stop));
         }
         let stop_serving = CancellationToken::new();
         let app = app::public(endpoints, &config.server.prefix);
@@ -120,6 +126,7 @@ impl Server {
         let (drain_delay, drain_timeout) = (config.server.drain_delay.get(), config.server.drain_timeout.get());
         Ok(Self {
             address,
+            admin_address,
             engine,
             store,
             serving,
@@ -139,6 +146,12 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it answers operators.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin_address
     }
 
     /// Stops: accepts nothing more, finishes what is in flight within the drain time-out, ends its instance
@@ -260,8 +273,8 @@ async fn bind(address: SocketAddr, options: ListenerOptions) -> Result<(Listener
 }
 
 /// Operators are answered until everything else has ended, and nobody waits for them.
-async fn serve_operators(listener: Listener, endpoints: Endpoints, stop: CancellationToken) {
-    let serving = listener.serve(app::admin(endpoints), Dealer::here(), CancellationToken::new());
+async fn serve_operators(listener: Listener, app: axum::Router, stop: CancellationToken) {
+    let serving = listener.serve(app, Dealer::here(), CancellationToken::new());
     stop.run_until_cancelled(serving).await;
 }
 

@@ -1,6 +1,7 @@
 //! The queues of a running gateway: their lanes, and the relays that publish what the outbox holds for them.
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ impl Queues {
             if count != queue.partitions.get() {
                 tracing::warn!(queue = %name, configured = queue.partitions.get(), kept = count, "the queue keeps the number of partitions that it was opened with");
             }
-            if let Some(count) = std::num::NonZeroU32::new(count) {
+            if let Some(count) = NonZeroU32::new(count) {
                 lanes.push((name.clone(), count));
             }
             let messages: Arc<dyn Messages> = store.clone();
@@ -90,6 +91,16 @@ impl Publishing {
         self.relays.end().await;
         self.trims.end().await;
     }
+}
+
+/// The lanes of the configured queues, for whoever writes events and publishes none.
+pub(super) async fn lanes(config: &Config, store: &Arc<Store>) -> Result<Lanes, ServeError> {
+    let mut lanes = Vec::new();
+    for queue in config.all_queues().filter(|queue| is_used(config, queue)) {
+        let count = Outbox::open(&**store, queue.name.as_str(), queue.partitions.get()).await?;
+        lanes.extend(NonZeroU32::new(count).map(|count| (queue.name.as_str().into(), count)));
+    }
+    Ok(lanes.into_iter().collect())
 }
 
 /// Whether anything goes there, by this configuration or by somebody who has configured it for others. The queue that

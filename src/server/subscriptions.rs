@@ -196,6 +196,20 @@ fn wrong(configured: &config::Subscription, text: impl ToString) -> ServeError {
     ServeError::Subscription { subscription: configured.name.to_string(), text: text.to_string() }
 }
 
+/// What the configured subscriptions want of the engine, for whoever delivers nothing.
+pub(super) fn policies_of(
+    config: &Config,
+    store: &Arc<Store>,
+    routes: &Routes,
+) -> Result<HashMap<Box<str>, Arc<Policy>>, ServeError> {
+    let policy = |configured| {
+        let building = Building { config, configured, store, routes };
+        let policy = building.subscription()?.policy;
+        Ok((policy.route.clone(), policy))
+    };
+    config.subscriptions.iter().map(policy).collect()
+}
+
 /// Tells people of dead letters, until `stop`.
 async fn watch(queue: Box<str>, outbox: Arc<dyn Outbox>, alerts: Alerts, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(WATCH_EVERY)).await.is_some() {

@@ -8,6 +8,7 @@ mod deliveries;
 mod deliveries_cli;
 mod demo;
 mod engine;
+mod entries_cli;
 mod events_cli;
 mod faults;
 mod http;

@@ -8,6 +8,9 @@ use crate::sealer::Sealer;
 /// A key of SHA-256's own length; RFC 2104 discourages shorter ones.
 const SECRET_BYTES: usize = 32;
 
+/// 128 bits in hexadecimal digits.
+const TOKEN_BYTES: usize = 32;
+
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     admin(config, findings);
     header(config, findings);
@@ -19,13 +22,27 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
 
 fn admin(config: &Config, findings: &mut Vec<Finding>) {
     let Some(listen) = config.server.admin_listen else {
+        if config.server.admin_token.is_some() {
+            findings.push(warning("server.admin_token", "without effect: there is no server.admin_listen"));
+        }
         return;
     };
-    if config.auth.mode == AuthMode::None && !listen.get().ip().is_loopback() {
-        let text = format!(
-            "{listen} is reachable from outside without authentication; bind to 127.0.0.1 or [::1], or set auth.mode"
-        );
-        findings.push(error("server.admin_listen", text));
+    match &config.server.admin_token {
+        None if !listen.get().ip().is_loopback() && config.auth.mode != AuthMode::Jwt => {
+            let text = format!(
+                "{listen} is reachable from outside without authentication; bind to 127.0.0.1 or [::1], or set server.admin_token or auth.mode = \"jwt\""
+            );
+            findings.push(error("server.admin_listen", text));
+        }
+        Some(token) if token.expose().len() < TOKEN_BYTES => {
+            let text = format!("{} can be guessed; make one with `openssl rand -base64 32`", token.reference());
+            findings.push(error("server.admin_token", text));
+        }
+        Some(token) if token.expose().bytes().any(|byte| !byte.is_ascii_graphic()) => {
+            let text = format!("{} holds what no header carries; use visible ASCII", token.reference());
+            findings.push(error("server.admin_token", text));
+        }
+        None | Some(_) => {}
     }
     if listen == config.server.listen && listen.get().port() != 0 {
         findings.push(error("server.admin_listen", format!("{listen} is server.listen too; use another port")));
@@ -136,8 +153,13 @@ mod tests {
         for address in ["0.0.0.0:8081", "10.1.2.3:8081", "[::]:8081"] {
             let base = Base::default().head(&format!("server.admin_listen = '{address}'"));
             assert_error(&base, "server.admin_listen", address);
-            assert_sound(&base.head(HEADER));
+            // Who is believed to name a caller has said nothing of operators.
+            assert_error(&base.clone().head(HEADER), "server.admin_listen", address);
+            assert_sound(&base.head("server.admin_token = 'env:ADMIN'"));
         }
+        let short =
+            Base::default().head("server.admin_listen = '127.0.0.1:8081'").head("server.admin_token = 'env:SHORT'");
+        assert_error(&short, "server.admin_token", "guessed");
         assert_sound(&Base::default().head("server.admin_listen = '127.0.0.1:8081'"));
         assert_error(
             &Base::default().head("server.admin_listen = '127.0.0.1:8080'"),

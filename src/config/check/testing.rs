@@ -82,7 +82,8 @@ impl Base {
              [[routes]]\nname = 'pay'\nmatch = 'POST /pay/{{id}}'\nupstream = 'u'\nidempotency = {{ {policy} }}\n\
              {route}{tail}"
         );
-        let env = [("S".to_owned(), secret.clone())];
+        let env = [("S", &**secret), ("ADMIN", &"t".repeat(32)), ("SHORT", "hunter2")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
         check(&Config::parse("test.toml", &text, env, []).unwrap())
     }
 }

@@ -11,6 +11,7 @@ use crate::config::error::ConfigError;
 
 /// Keys that hold a secret, or may.
 const SECRETS: &[(&str, Literal)] = &[
+    ("server.admin_token", Literal::Refused),
     ("store.password", Literal::Refused),
     ("marks.password", Literal::Refused),
     ("marks.sentinel_password", Literal::Refused),

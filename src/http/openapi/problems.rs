@@ -66,8 +66,10 @@ pub(super) fn content(status: u16, schema: &str) -> Value {
     json!({ "schema": { "$ref": format!("#/components/schemas/{schema}") }, "examples": examples })
 }
 
+/// What operators are told is of their own endpoints.
 fn of(status: u16) -> impl Iterator<Item = Situation> {
-    Situation::ALL.into_iter().filter(move |situation| situation.facts().status.as_u16() == status)
+    let of_clients = Situation::ALL.into_iter().filter(|situation| !situation.is_for_operators());
+    of_clients.filter(move |situation| situation.facts().status.as_u16() == status)
 }
 
 fn waits(situation: Situation) -> bool {

@@ -95,7 +95,7 @@ fn answer(row: &Row, id: EntryId, sealer: &Sealer) -> sqlx::Result<Answer> {
     }
 }
 
-fn small<T: TryFrom<i64>>(row: &Row, column: usize) -> sqlx::Result<T> {
+pub(super) fn small<T: TryFrom<i64>>(row: &Row, column: usize) -> sqlx::Result<T> {
     let value = row.int(column)?;
     T::try_from(value).map_err(|_| unreadable(column, format!("{value} is out of range")))
 }

@@ -1,10 +1,13 @@
 //! The ledger in a database: the contract of [`crate::engine::ledger`], each statement once.
 
 mod at_once;
+mod by_hand;
 mod change;
 mod claim;
+mod desk;
 mod emission;
 mod entry;
+mod evidence;
 mod release;
 mod rows;
 mod sweep;
@@ -22,9 +25,10 @@ use super::error::classify;
 use super::text::Statement;
 use super::transaction::{Transaction, TxConnection, within};
 use crate::clock::Timestamp;
+use crate::engine::desk::{Decision, EntryDesk, Filter, Order, Page, Place, Shown};
 use crate::engine::ledger::{Applied, Batch, DueLookup, Guarded, InProgress, Ledger, Reaped, StoreError, Transition};
-use crate::entry::{Entry, EntryId, InstanceId};
-use crate::sealer::{Place, Sealer, What};
+use crate::entry::{Entry, EntryId, InstanceId, Nonce};
+use crate::sealer::Sealer;
 
 /// A row in any case, so that the time comes along.
 static READ: Statement = Statement::new(|dialect, _| {
@@ -35,9 +39,6 @@ static READ: Statement = Statement::new(|dialect, _| {
 const READ_NOW: usize = 14;
 
 static NOW: Statement = Statement::new(|dialect, _| format!("SELECT {}", dialect.now()));
-
-static KEEP_EVIDENCE: Statement =
-    Statement::new(|_, _| "UPDATE entries SET evidence = ? WHERE id = ? AND evidence IS NULL".to_owned());
 
 /// "A row is locked" is [`StoreError::Locked`] for the whole batch: nothing tells which row it was. The
 /// committer finds it by halving the batch, and answers `Busy` for it.
@@ -68,12 +69,8 @@ impl Ledger for Store {
         })
     }
 
-    fn keep_evidence(&self, id: EntryId, evidence: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(async move {
-            let sealed = self.sealer.seal(Place::new(What::Evidence, &id.0), &evidence);
-            self.execute(&KEEP_EVIDENCE, &[(&*sealed).into(), (&id.0).into()]).await?;
-            Ok(())
-        })
+    fn keep_evidence(&self, id: EntryId, origin: Nonce, evidence: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move { evidence::keep(self, id, origin, &evidence).await })
     }
 
     fn due_lookups(&self, limit: u32) -> BoxFuture<'_, Result<Vec<DueLookup>, StoreError>> {
@@ -96,6 +93,38 @@ impl Ledger for Store {
 
     fn reap(&self, limit: u32) -> BoxFuture<'_, Result<Reaped, StoreError>> {
         Box::pin(sweep::reap(self, limit))
+    }
+}
+
+impl EntryDesk for Store {
+    fn list<'a>(
+        &'a self,
+        filter: &'a Filter,
+        after: Option<Place>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(desk::list(self, filter, after, limit))
+    }
+
+    fn find<'a>(&'a self, ids: &'a [EntryId]) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(desk::find(self, ids))
+    }
+
+    fn show(&self, id: EntryId) -> BoxFuture<'_, Result<Option<Shown>, StoreError>> {
+        Box::pin(desk::show(self, id))
+    }
+
+    fn decisions(
+        &self,
+        of: Option<EntryId>,
+        before: Option<i64>,
+        limit: u32,
+    ) -> BoxFuture<'_, Result<Vec<Decision>, StoreError>> {
+        Box::pin(desk::decisions(self, of, before, limit))
+    }
+
+    fn settle<'a>(&'a self, orders: &'a [Order]) -> BoxFuture<'a, Result<Vec<Guarded>, StoreError>> {
+        Box::pin(by_hand::settle(self, orders))
     }
 }
 

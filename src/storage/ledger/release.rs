@@ -3,6 +3,7 @@
 use super::rows::{self, Peek};
 use crate::clock::Timestamp;
 use crate::engine::ledger::{Guarded, Release, Released};
+use crate::entry::{EntryId, Nonce};
 use crate::storage::conn::Conn;
 use crate::storage::dialect::{Dialect, MAX_ROWS};
 use crate::storage::text::Statement;
@@ -50,6 +51,14 @@ pub(super) async fn apply(conn: &mut Conn<'_>, now: Timestamp, releases: &[Relea
     }
     let found = rows::peek(conn, releases.iter().map(|release| release.id)).await?;
     Ok(releases.iter().map(|release| decide(release, found.get(&release.id))).collect())
+}
+
+/// Removes one Unknown row that was settled as not executed, and says how many that were.
+pub(super) async fn remove_settled(conn: &mut Conn<'_>, id: EntryId, nonce: Nonce) -> sqlx::Result<u64> {
+    let dialect = conn.dialect();
+    let mut values = dialect.bind_rows(&[[Value::from(&id.0)]]);
+    values.extend(dialect.bind_rows(&[[Value::from(&nonce.0)]]));
+    conn.execute(SETTLED.text(dialect, 1), &values).await
 }
 
 /// A row that is gone is gone, by this removal or by the same one applied before; so is one that another

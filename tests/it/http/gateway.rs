@@ -71,6 +71,11 @@ impl Gateway {
         self.database
     }
 
+    /// Where it answers operators.
+    pub(super) fn admin(&self) -> SocketAddr {
+        self.server.admin_address().unwrap()
+    }
+
     /// A POST to `/pay`.
     pub(super) fn pay(&self, key: &str) -> Call {
         self.post("/pay").field("idempotency-key", key)

@@ -17,6 +17,7 @@ mod issuer;
 mod jwt;
 mod key_sets;
 mod keys;
+mod operators;
 mod outcomes;
 mod overload;
 mod problems;

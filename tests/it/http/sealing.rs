@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use oncegate::broker::embedded::Messages as _;
 use oncegate::engine::ledger::Ledger as _;
-use oncegate::entry::{EntryId, Identity, Key, Namespace, Scope};
+use oncegate::entry::{EntryId, Identity, Key, Namespace, Nonce, Scope};
 use oncegate::outbox::desk::{Action, Desk as _, Filter, Mode, Order, State, Which};
 use oncegate::sealer::Sealer;
 use oncegate::storage::{Store, StoreOptions};
@@ -109,7 +109,7 @@ async fn lives(kind: Kind, keys: &str, secrets: &[&str]) -> (BTreeSet<String>, b
     assert!(String::from_utf8_lossy(&delivered.body).contains(MARKER), "what is delivered is opened");
 
     let of_gateway = store(&gateway.database, secrets);
-    of_gateway.keep_evidence(id("paid"), Bytes::from_static(MARKER.as_bytes())).await.unwrap();
+    of_gateway.keep_evidence(id("paid"), Nonce::random(), Bytes::from_static(MARKER.as_bytes())).await.unwrap();
     let letters = of_gateway.tail("default", Some("orders.dead"), 0, 10).await.unwrap();
     assert!(String::from_utf8_lossy(&letters[0].message.data).contains(MARKER));
     assert!(letters[0].message.attributes.contains("oncegatereason"), "{:?}", letters[0].message.attributes);

@@ -20,7 +20,7 @@ on_each_database!(
     more_events_than_fit_one_statement_are_written_in_order,
 );
 
-fn event(origin: Nonce, name: &str) -> NewEvent {
+pub(super) fn event(origin: Nonce, name: &str) -> NewEvent {
     let event = Envelope {
         id: EventId::of(origin, name),
         queue: "default".into(),

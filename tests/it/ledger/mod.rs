@@ -2,6 +2,7 @@
 
 mod callers;
 mod claims;
+mod desk;
 mod emission;
 mod faults;
 mod releases;

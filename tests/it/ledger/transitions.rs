@@ -139,8 +139,8 @@ async fn settling_under_a_new_nonce_fences_the_late_finisher_whose_evidence_is_k
     assert_eq!(ground.release(row, Released::FirstAttempt).await, Guarded::Fenced);
     assert_eq!(ground.read(row.0).await, old);
 
-    ground.store.keep_evidence(row.0, Bytes::from_static(b"late\xff")).await.unwrap();
-    ground.store.keep_evidence(row.0, Bytes::from_static(b"later")).await.unwrap();
+    ground.store.keep_evidence(row.0, row.1, Bytes::from_static(b"late\xff")).await.unwrap();
+    ground.store.keep_evidence(row.0, row.1, Bytes::from_static(b"later")).await.unwrap();
     let evidence = ground.database.literal(b"late\xff");
     let count = format!("SELECT COUNT(*) FROM entries WHERE evidence = {evidence}");
     assert_eq!(ground.database.stranger().await.number(&count).await, 1, "the first stays");

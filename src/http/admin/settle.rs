@@ -1,0 +1,175 @@
+//! `POST /entries/{id}/settle`, `POST /entries/settle`.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use http::header::IF_MATCH;
+use http::{HeaderMap, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::access::Authority;
+use super::given::{GivenResponse, GivenWord, Outcome};
+use super::{Admin, answer, entries, invalid, order, shapes, store_problem};
+use crate::clock::Timestamp;
+use crate::engine::by_hand::{Many, NotSettled, Outcomes, Settled};
+use crate::engine::desk::{Filter, MAX_LISTED, Stage, Version};
+use crate::http::reply::Caller;
+use crate::outbox::desk::Mode;
+use crate::problem::{Problem, Situation};
+
+/// Entries of one order, unless it is told otherwise: what a person can still look through.
+const AT_MOST: u32 = 100;
+
+/// The body of `POST /entries/settle`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ManyOrder {
+    filter: GivenFilter,
+    #[serde(default = "at_most")]
+    limit: u32,
+    #[serde(default = "only_say")]
+    dry_run: bool,
+    outcome: Outcome,
+    response: Option<GivenResponse>,
+    reason: String,
+    actor: Option<String>,
+}
+
+/// Which entries; one member at least.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GivenFilter {
+    namespace: Option<Box<str>>,
+    route: Option<Box<str>>,
+    scope: Option<Box<str>>,
+    key: Option<Box<str>>,
+    older_than_seconds: Option<u64>,
+}
+
+const fn at_most() -> u32 {
+    AT_MOST
+}
+
+const fn only_say() -> bool {
+    true
+}
+
+/// `POST /entries/{id}/settle`: gives an Unknown entry its outcome, if it still is as the operator has seen it.
+pub(super) async fn one(
+    State(admin): State<Admin>,
+    Path(id): Path<String>,
+    authority: Authority,
+    caller: Caller,
+    request: Request,
+) -> Response<Body> {
+    let settled = async {
+        let id = entries::read_id(&id)?;
+        let seen = seen(request.headers())?;
+        let word = order::<GivenWord>(&admin, request).await?.read(&authority)?;
+        let settled = admin.0.settler.settle(id, &seen, &word).await.map_err(|why| problem(&why))?;
+        let mut told = one_settled(&settled, admin.now().await);
+        told["outcome"] = json!(word.outcome.as_str());
+        Ok(told)
+    };
+    answer(&caller, settled.await)
+}
+
+/// `POST /entries/settle`: many Unknown entries, the oldest first. Only says which, unless `dry_run` is false.
+pub(super) async fn many(
+    State(admin): State<Admin>,
+    authority: Authority,
+    caller: Caller,
+    request: Request,
+) -> Response<Body> {
+    let settled = async {
+        let order = order::<ManyOrder>(&admin, request).await?;
+        let many = order.many()?;
+        let ManyOrder { outcome, response, reason, actor, .. } = order;
+        let word = GivenWord { outcome, response, reason, actor }.read(&authority)?;
+        let outcomes = admin.0.settler.settle_many(&many, &word).await.map_err(|error| store_problem(&error))?;
+        let mut told = admin.many_settled(&outcomes).await;
+        told["dry_run"] = json!(many.mode == Mode::DryRun);
+        told["outcome"] = json!(word.outcome.as_str());
+        Ok(told)
+    };
+    answer(&caller, settled.await)
+}
+
+impl ManyOrder {
+    fn many(&self) -> Result<Many, Problem> {
+        let GivenFilter { namespace, route, scope, key, older_than_seconds } = &self.filter;
+        let filter = Filter {
+            namespace: namespace.clone(),
+            route: route.clone(),
+            scope: scope.clone(),
+            key: key.clone(),
+            older_than: Duration::from_secs(older_than_seconds.unwrap_or(0)),
+            ..Filter::of(Stage::Unknown)
+        };
+        if !filter.names_some() {
+            return Err(invalid("`filter` names nothing: that would be every unknown entry there is"));
+        }
+        if self.limit == 0 || self.limit > MAX_LISTED {
+            return Err(invalid(format!("`limit` is from 1 to {MAX_LISTED}")));
+        }
+        let mode = if self.dry_run { Mode::DryRun } else { Mode::Carry };
+        Ok(Many { filter, limit: self.limit, mode })
+    }
+}
+
+impl Admin {
+    /// The database's time, for ages; without it they are zero.
+    async fn now(&self) -> Timestamp {
+        self.0.entries.find(&[]).await.map_or(Timestamp(0), |page| page.now)
+    }
+
+    async fn many_settled(&self, outcomes: &Outcomes) -> Value {
+        let now = self.now().await;
+        let settled: Vec<_> = outcomes.settled.iter().map(|settled| one_settled(settled, now)).collect();
+        let left: Vec<_> = outcomes
+            .left
+            .iter()
+            .map(|(entry, why)| json!({ "was": shapes::entry(entry, now), "why": why.to_string() }))
+            .collect();
+        json!({ "settled": settled, "left": left })
+    }
+}
+
+fn one_settled(settled: &Settled, now: Timestamp) -> Value {
+    let events: Vec<_> = settled.events.iter().map(ToString::to_string).collect();
+    json!({ "id": settled.entry.id.to_hex(), "was": shapes::entry(&settled.entry, now), "events": events })
+}
+
+/// The states that the operator has seen (RFC 9110, section 13.1.1). `*` is none: it says that nothing was looked at.
+fn seen(headers: &HeaderMap) -> Result<Vec<Version>, Problem> {
+    let mut seen = Vec::new();
+    for field in headers.get_all(IF_MATCH) {
+        for tag in field.to_str().unwrap_or_default().split(',') {
+            let version = tag.trim().strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
+            seen.extend(version.and_then(Version::from_hex));
+        }
+    }
+    match headers.contains_key(IF_MATCH) {
+        // A tag that is none of ours matches nothing.
+        true if headers.get(IF_MATCH).is_none_or(|field| field != "*") => Ok(seen),
+        true | false => Err(Problem::new(Situation::StateNotNamed)),
+    }
+}
+
+fn problem(why: &NotSettled) -> Problem {
+    match why {
+        NotSettled::Absent => Problem::new(Situation::NoEntry),
+        NotSettled::Changed => Problem::new(Situation::EntryChanged),
+        NotSettled::NotUnknown(Stage::InProgress) => {
+            Problem::new(Situation::NotSettled).because("It is in progress: whoever executes it may still do so.")
+        }
+        NotSettled::NotUnknown(Stage::Unknown | Stage::Completed | Stage::Tombstone)
+        | NotSettled::Observed
+        | NotSettled::NoRoute(_)
+        | NotSettled::Sealed
+        | NotSettled::Unreadable => Problem::new(Situation::NotSettled).because(format!("Here: {why}.")),
+        NotSettled::Store(error) => store_problem(error),
+    }
+}
