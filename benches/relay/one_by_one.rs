@@ -64,7 +64,15 @@ fn outgoing(row: &PgRow) -> Outgoing {
         attributes: [].into(),
         data: Bytes::copy_from_slice(row.get(9)),
     };
-    Outgoing { event, sequence: row.get(0), epoch: 1, time: Timestamp(row.get(10)), attempts: 1, tried: false }
+    Outgoing {
+        event,
+        sequence: row.get(0),
+        epoch: 1,
+        time: Timestamp(row.get(10)),
+        attempts: 1,
+        tried: false,
+        redrives: 0,
+    }
 }
 
 /// Publishes `count` events of one key without a database, each once the one before is confirmed, and says how long
@@ -95,6 +103,7 @@ pub(crate) async fn publish(publisher: &dyn Publisher, count: u32) -> Duration {
             time: Timestamp(1_790_000_000_000),
             attempts: 1,
             tried: false,
+            redrives: 0,
         };
         publisher.publish(outgoing).await.unwrap();
     }
