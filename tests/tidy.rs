@@ -323,7 +323,7 @@ fn the_three_databases_have_the_same_migrations() {
 }
 
 /// What the examples take from the environment.
-fn example_env() -> [(String, String); 4] {
+fn example_env() -> [(String, String); 5] {
     [
         ("ADMIN_TOKEN", "0123456789abcdef0123456789abcdef"),
         ("STORE_PASSWORD", "password"),

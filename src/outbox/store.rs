@@ -354,13 +354,11 @@ pub struct Turned {
     /// Lanes of the turn that are not the relay's (any more): none of their conclusions was written, nothing of
     /// them acquired, and what of them is in hand is somebody else's.
     pub lost: Vec<Lane>,
-    /// One for each conclusion. [`Guarded::Fenced`] in a lane that is not lost: the event is not in hand, nor as
-    /// asked; forget it.
+    /// One for each conclusion. [`Guarded::Fenced`] in a lane that is not lost: it is not in hand, nor as asked.
     pub concluded: Vec<Guarded>,
     /// What is in hand now, in order of position. Publish those of a key in this order.
     pub acquired: Vec<Acquired>,
-    /// Lanes where there may be more, and where the next look finds it: the limit, the bytes or its reach ended this
-    /// one, or what it met had to wait.
+    /// Lanes where there may be more, and where: limit, bytes or reach ended this look, or what it met had to wait.
     pub more: Vec<(Lane, Reach)>,
 }
 
@@ -379,8 +377,7 @@ pub struct Acquired {
     pub attempts: u32,
     /// How often it was [`How::Later`] or [`How::Early`] since it was new or a person's.
     pub deferrals: u32,
-    /// Whether it was [`How::Early`] the last time: it is to be concluded so again if another one of its key is in
-    /// hand.
+    /// Whether it was [`How::Early`] the last time: so it is again if another one of its key is in hand.
     pub came_early: bool,
     /// How many relays did not live to conclude it. With one, it is alone in its lane: want nothing more of the
     /// lane until it is concluded. With as many as the relay allows, it is parked unpublished.
