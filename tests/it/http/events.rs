@@ -224,8 +224,9 @@ async fn what_nobody_can_publish_keeps_its_place_among_those_of_its_key() {
     assert_eq!(store.act(&retry).await.unwrap().changed.len(), 1);
     let arrived =
         eventually(|| async { store.tail("default", None, 0, 10).await.unwrap() }, |all| all.len() == 2).await;
+    // The first one is another copy to a queue that passes over what it has.
     let ids: Vec<_> = arrived.iter().map(|stored| stored.message.id.to_string()).collect();
-    assert_eq!(ids, states_then.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
+    assert_eq!(ids, [format!("{}.1", states_then[0].1), states_then[1].1.clone()]);
 }
 
 #[tokio::test]

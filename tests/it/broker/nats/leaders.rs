@@ -78,42 +78,6 @@ async fn what_a_person_wants_to_be_sent_again_is_stored_again_though_the_stream_
     }
 }
 
-/// Its confirm was lost with the old leader, say: the new one knows it.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_tried_again_after_a_change_of_leaders_is_stored_once() {
-    let nodes = cluster();
-    let js = jetstream::new(async_nats::connect(&nodes[0].server.url).await.unwrap());
-    let name = unique("events");
-    let config = Config { name: name.clone(), subjects: vec![name.clone()], num_replicas: 3, ..Config::default() };
-    eventually("a stream of three replicas is made", async || js.get_or_create_stream(config.clone()).await.is_ok())
-        .await;
-    let leader = async || js.get_stream(&name).await.ok()?.cached_info().cluster.as_ref()?.leader.clone();
-    let publisher = NatsPublisher::new(options(&nodes[0].server.url, LONG)).unwrap();
-    let events = suite::events(&name, 20, 1);
-    for round in 0..3 {
-        let mut before = None;
-        eventually("it has a leader", async || {
-            before = leader().await;
-            before.is_some()
-        })
-        .await;
-        let step_down: serde_json::Value =
-            js.request(format!("STREAM.LEADER.STEPDOWN.{name}"), &serde_json::json!({})).await.unwrap();
-        assert_eq!(step_down["success"], true, "{round}: {step_down}");
-        for event in &events {
-            eventually("it is confirmed", async || match publisher.publish(event.clone()).await {
-                CONFIRMED => true,
-                Err(PublishError::TopicUnavailable(_) | PublishError::Unavailable(_)) => false,
-                other => panic!("{other:?}"),
-            })
-            .await;
-        }
-        eventually("another one leads", async || leader().await.is_some_and(|now| Some(now) != before)).await;
-    }
-    let stored = js.get_stream(&name).await.unwrap().cached_info().state.messages;
-    assert_eq!(stored, 20, "each once");
-}
-
 /// The stream keeps no message that was consumed, but its id.
 #[tokio::test]
 async fn what_is_tried_again_after_it_was_consumed_is_confirmed_and_not_stored_again() {
