@@ -130,7 +130,7 @@ impl FromRequestParts<Admin> for Caller {
 impl FromRequestParts<Admin> for Authority {
     type Rejection = StatusCode;
 
-    /// There always is one, behind [`guard`].
+    /// There always is one, behind the guard.
     async fn from_request_parts(parts: &mut Parts, _: &Admin) -> Result<Self, Self::Rejection> {
         parts.extensions.get::<Self>().cloned().ok_or(StatusCode::FORBIDDEN)
     }
