@@ -96,16 +96,11 @@ impl Ground {
     }
 
     /// A gateway with this configuration.
-    async fn serve(&self) -> Process {
+    fn serve(&self) -> Process {
         let dir = ServerDir::new("gateway", None);
         let mut command = dir.command(env!("CARGO_BIN_EXE_oncegate"));
         command.arg("serve").arg("--config").arg(self.dir.path().join("oncegate.toml"));
-        let process = Process::start(dir, &command, "TERM");
-        let answers = async || tokio::net::TcpStream::connect(("127.0.0.1", self.admin)).await.is_ok();
-        while !answers().await {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-        process
+        Process::start(dir, &command, "TERM").wait_for_port(self.admin)
     }
 }
 
@@ -123,7 +118,7 @@ async fn entries_are_listed_shown_and_settled() {
             ground.entry(id, state, route).await;
         }
         let _gateway = match how {
-            None => Some(ground.serve().await),
+            None => Some(ground.serve()),
             Some(_) => None,
         };
         let with = |arguments: &[&'static str]| arguments.iter().copied().chain(how).collect::<Vec<_>>();

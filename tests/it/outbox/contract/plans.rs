@@ -13,6 +13,10 @@ use crate::servers::database::Kind;
 /// Rows that are done.
 const SENT_EVENTS: u32 = 1_000_000;
 
+/// Rows that are done on the first day: few, so that the sessions that have made their plans are still there when the
+/// rows are.
+const FIRST_SENT: u32 = 50_000;
+
 /// Rows that a turn may touch of the table: what is ready, with what has just been updated, and no more.
 const FEW: i64 = 20_000;
 
@@ -26,7 +30,7 @@ async fn a_turn_does_not_look_at_what_is_done_whatever_statistics_say() {
     database.execute("ALTER TABLE events SET (autovacuum_enabled = off); ANALYZE events").await.unwrap();
     go_through_all_statements(&ground, &holder).await;
     go_through_peoples_statements(&ground).await;
-    fill(&mut database).await;
+    fill(&mut database, SENT_EVENTS).await;
     let stale = touched(&ground, &holder, &mut database).await;
     assert!(stale < FEW, "{stale} rows with statistics from before");
     // And of one where everything is.
@@ -47,17 +51,17 @@ async fn a_turn_does_not_look_at_what_is_done_while_there_are_no_statistics() {
     database.execute("ALTER TABLE events SET (autovacuum_enabled = off)").await.unwrap();
     let holder = ground.holder().await;
     go_through_all_statements(&ground, &holder).await;
-    fill(&mut database).await;
+    fill(&mut database, FIRST_SENT).await;
     let touched = touched(&ground, &holder, &mut database).await;
     assert!(touched < FEW, "{touched} rows without statistics");
 }
 
-async fn fill(database: &mut sqlx::PgConnection) {
+async fn fill(database: &mut sqlx::PgConnection, count: u32) {
     let fill = format!(
         "INSERT INTO events (id, queue, lane, event_key, state, holds, attempts, created_at, changed_at, due_at, \
          entry, route, topic, type, source, content_type, data) \
          SELECT decode(md5(n::text), 'hex'), 'default', n % 4, 'k' || n, 5, 1, 1, 1, 1, 9000000000000, \
-         '\\x00'::bytea, 'r', 't', 'y', 's', 'c', '\\x00'::bytea FROM generate_series(1, {SENT_EVENTS}) AS n"
+         '\\x00'::bytea, 'r', 't', 'y', 's', 'c', '\\x00'::bytea FROM generate_series(1, {count}) AS n"
     );
     database.execute(sqlx::AssertSqlSafe(fill)).await.unwrap();
 }
