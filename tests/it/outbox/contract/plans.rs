@@ -52,6 +52,7 @@ async fn a_turn_does_not_look_at_what_is_done_while_there_are_no_statistics() {
     let holder = ground.holder().await;
     go_through_all_statements(&ground, &holder).await;
     fill(&mut database, FIRST_SENT).await;
+    ground.commit_many(0, "late", 50).await;
     let touched = touched(&ground, &holder, &mut database).await;
     assert!(touched < FEW, "{touched} rows without statistics");
 }
