@@ -15,6 +15,9 @@ const COMMIT: &[u8] = b"COMMIT\0";
 /// How a batch begins that commits by itself, behind the name under which it is prepared.
 const BATCH: &[u8] = b"\0WITH changed AS";
 
+/// How sqlx begins the names of what it prepares.
+const NAME: &[u8] = b"sqlx_s_";
+
 /// One in so many commits is cut.
 const ODDS: u32 = 4;
 
@@ -113,9 +116,9 @@ struct Commits {
 impl Commits {
     fn are_in(&mut self, chunk: &[u8]) -> bool {
         if let Some(place) = find(chunk, BATCH) {
-            let is_of_name = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
-            let length = chunk[..place].iter().rev().take_while(is_of_name).count();
-            self.batches.push([b"\0", &chunk[place - length..=place]].concat());
+            // Not by what a name may contain: the length of the message stands before it, and may look like a letter.
+            let name = chunk[..place].windows(NAME.len()).rposition(|window| window == NAME).unwrap();
+            self.batches.push([b"\0", &chunk[name..=place]].concat());
             return false;
         }
         find(chunk, COMMIT).is_some() || self.batches.iter().any(|batch| find(chunk, batch).is_some())
