@@ -122,6 +122,7 @@ fn config(gateway: SocketAddr, upstream: SocketAddr, directory: &std::path::Path
         url = "sqlite://{directory}/oncegate.db"
         [secrets]
         fingerprint = ["env:DEMO_SECRET"]
+        token = ["env:DEMO_TOKEN_SECRET"]
         [[upstreams]]
         name = "payments"
         urls = ["http://{upstream}"]
@@ -132,6 +133,7 @@ fn config(gateway: SocketAddr, upstream: SocketAddr, directory: &std::path::Path
         upstream = "payments"
         [routes.idempotency]
         key = ["body:/order_no"]
+        token = "accepted"
         on_unknown = "lookup"
         [routes.idempotency.lookup]
         request = "GET /v1/payments/by-order/{{key}}"
@@ -168,6 +170,6 @@ fn config(gateway: SocketAddr, upstream: SocketAddr, directory: &std::path::Path
         directory = directory.display()
     );
     // Of this run alone, like the store that its digests are in.
-    let secret = format!("{:032x}", rand::random::<u128>());
-    Config::parse("the demo's configuration", &text, [("DEMO_SECRET".to_owned(), secret)], [])
+    let secret = |name: &str| (name.to_owned(), format!("{:032x}", rand::random::<u128>()));
+    Config::parse("the demo's configuration", &text, [secret("DEMO_SECRET"), secret("DEMO_TOKEN_SECRET")], [])
 }

@@ -156,6 +156,8 @@ fn the_page_pays_each_order_once_whatever_is_pressed() {
     let paid = order();
     page.click("#pay");
     page.wait_until("paid", |text| answered(text, &paid, "paid") == 1);
+    let tokens = "return performance.getEntriesByType('resource').filter(one => one.name.endsWith('/idempotency/tokens')).length";
+    assert_eq!(page.run(tokens), 1, "one click is one token");
     page.click("#pay");
     page.wait_until("replayed", |text| answered(text, &paid, "the first answer, replayed") == 1);
     page.click("#other");
