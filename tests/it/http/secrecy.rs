@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 
+use serde_json::json;
+
 use super::client::Call;
 use super::eventually;
+use super::issuer::{AUDIENCE, ISSUER, Signer, bearer, now};
 use super::upstream::{Gate, Received, Step, Upstream, answer};
 use crate::servers::process::{Process, ServerDir, free_port};
 
@@ -21,7 +24,58 @@ fn script(_: usize, request: &Received) -> Vec<Step> {
     }
 }
 
-fn config(store: &std::path::Path, upstream: &Upstream, public: SocketAddr, admin: SocketAddr) -> String {
+/// Callers are who an edge says they are.
+const BY_HEADER: &str = r#"
+    auth.mode = "header"
+    auth.header = { trusted = ["127.0.0.0/8"], subject_header = "x-subject" }
+"#;
+
+/// A gateway that logs all it can.
+struct Talkative {
+    gateway: Process,
+    public: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Talkative {
+    async fn start(upstream: &Upstream, auth: &str) -> Self {
+        let (public, admin) = (SocketAddr::from(([127, 0, 0, 1], free_port())), ([127, 0, 0, 1], free_port()).into());
+        let dir = ServerDir::new("gateway", None);
+        let file = dir.path().join("oncegate.toml");
+        std::fs::write(&file, config(&dir.path().join("oncegate.db"), upstream, (public, admin), auth)).unwrap();
+        let mut command = dir.command(env!("CARGO_BIN_EXE_oncegate"));
+        command
+            .arg("serve")
+            .arg("--config")
+            .arg(&file)
+            .env("RUST_LOG", "trace")
+            .env("SECRET", SECRET.repeat(6))
+            .env("TOKEN_SECRET", SECRET.repeat(7));
+        let gateway = Process::start(dir, &command, "KILL");
+        let is_up = || async { tokio::net::TcpStream::connect(public).await.is_ok() };
+        eventually(is_up, |is_up| *is_up).await;
+        let ready = || Call::new(public, "GET", "/readyz").send();
+        eventually(ready, |answer| answer.status == 200).await;
+        Self { gateway, public, admin }
+    }
+
+    /// Fails if any of `secrets` is in the log or in the metrics.
+    async fn tells_nothing_of(&self, secrets: &[&str]) {
+        let metrics = Call::new(self.admin, "GET", "/metrics").send().await;
+        let (metrics, log) = (String::from_utf8(metrics.body.to_vec()).unwrap(), self.gateway.log());
+        assert!(metrics.contains("oncegate_requests_total") && log.contains("\"level\":\"TRACE\""));
+        let is_telling = |line: &&str| secrets.iter().any(|secret| line.contains(secret));
+        let telling: Vec<_> = log.lines().chain(metrics.lines()).filter(is_telling).collect();
+        assert!(telling.is_empty(), "{telling:#?}");
+    }
+}
+
+fn config(
+    store: &std::path::Path,
+    upstream: &Upstream,
+    (public, admin): (SocketAddr, SocketAddr),
+    auth: &str,
+) -> String {
     format!(
         r#"
         server.listen = "{public}"
@@ -29,8 +83,8 @@ fn config(store: &std::path::Path, upstream: &Upstream, public: SocketAddr, admi
         server.status_endpoint = "anyone"
         store.url = "sqlite://{store}"
         secrets.fingerprint = ["env:SECRET"]
-        auth.mode = "header"
-        auth.header = {{ trusted = ["127.0.0.0/8"], subject_header = "x-subject" }}
+        secrets.token = ["env:TOKEN_SECRET"]
+        {auth}
         [[upstreams]]
         name = "up"
         urls = ["{upstream}"]
@@ -42,6 +96,7 @@ fn config(store: &std::path::Path, upstream: &Upstream, public: SocketAddr, admi
         upstream = "up"
         [routes.idempotency]
         key = ["body:/order_no", "header"]
+        token = "accepted"
         forward_key = "raw"
         on_unknown = "lookup"
         [routes.idempotency.lookup]
@@ -64,18 +119,8 @@ fn config(store: &std::path::Path, upstream: &Upstream, public: SocketAddr, admi
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_bodies_and_credentials_are_in_no_log_and_no_metric() {
     let upstream = Upstream::start(script).await;
-    let (public, admin) = (SocketAddr::from(([127, 0, 0, 1], free_port())), ([127, 0, 0, 1], free_port()).into());
-    let dir = ServerDir::new("gateway", None);
-    let file = dir.path().join("oncegate.toml");
-    std::fs::write(&file, config(&dir.path().join("oncegate.db"), &upstream, public, admin)).unwrap();
-    let mut command = dir.command(env!("CARGO_BIN_EXE_oncegate"));
-    command.arg("serve").arg("--config").arg(&file).env("RUST_LOG", "trace").env("SECRET", SECRET.repeat(6));
-    let gateway = Process::start(dir, &command, "KILL");
-
-    let get = |address, target: &str| Call::new(address, "GET", target).field("x-subject", SECRET);
-    let is_up = || async { tokio::net::TcpStream::connect(public).await.is_ok() };
-    eventually(is_up, |is_up| *is_up).await;
-    eventually(|| get(public, "/readyz").send(), |answer| answer.status == 200).await;
+    let talkative = Talkative::start(&upstream, BY_HEADER).await;
+    let public = talkative.public;
     let pay = |key: &str, body: &str| {
         let call = Call::new(public, "POST", "/pay?token=geheim").field("idempotency-key", key);
         let call = call.field("authorization", "Bearer geheim").field("cookie", "id=geheim");
@@ -100,12 +145,49 @@ async fn keys_bodies_and_credentials_are_in_no_log_and_no_metric() {
         assert!(!is_problem || !text.contains(SECRET), "{text}");
     }
     for key in ["geheim-4", "geheim-5"] {
-        let state = || get(public, &format!("/idempotency/requests/{key}?namespace=pay")).send();
+        let state = || {
+            let target = format!("/idempotency/requests/{key}?namespace=pay");
+            Call::new(public, "GET", &target).field("x-subject", SECRET).send()
+        };
         eventually(state, |state| state.json()["state"] == "completed").await;
     }
-    let metrics = get(admin, "/metrics").send().await;
-    let (metrics, log) = (String::from_utf8(metrics.body.to_vec()).unwrap(), gateway.log());
-    assert!(metrics.contains("oncegate_requests_total") && log.contains("\"level\":\"TRACE\""));
-    let telling: Vec<_> = log.lines().chain(metrics.lines()).filter(|line| line.contains(SECRET)).collect();
-    assert!(telling.is_empty(), "{telling:#?}");
+    talkative.tells_nothing_of(&[SECRET]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_in_no_log_and_no_metric() {
+    let upstream = Upstream::start(script).await;
+    let jwt = format!(
+        "auth = {{ mode = \"jwt\", jwt = {{ issuer = \"{ISSUER}\", audience = \"{AUDIENCE}\", algorithms = [\"HS256\"], \
+         secret = [\"env:SECRET\"] }} }}"
+    );
+    let talkative = Talkative::start(&upstream, &jwt).await;
+    let issuer = Signer::hs256(&SECRET.repeat(6));
+    let access = issuer.token(SECRET, json!({}));
+    let call = |target: &str, access: &str, body: &str| {
+        bearer(Call::new(talkative.public, "POST", target).body(body.to_owned()), access)
+    };
+
+    let bound = "{\"route\":\"pay\",\"card\":\"geheim\"}";
+    let issued = call("/idempotency/tokens", &access, bound).send().await;
+    assert_eq!(issued.status, 201, "{issued:?}");
+    let token = issued.json()["token"].as_str().unwrap().to_owned();
+    let forged = format!("{}AAAA", &token[..token.len() - 4]);
+    let card = "{\"card\":\"geheim\"}";
+    for (access, key, body, status) in [
+        (&access, &token, card, 201),
+        (&access, &token, card, 201),
+        (&access, &token, "{\"card\":\"geheim 2\"}", 403),
+        (&access, &forged, card, 403),
+        (&issuer.token("other", json!({})), &token, card, 403),
+        (&issuer.token(SECRET, json!({ "exp": now() - 900 })), &token, card, 401),
+        (&Signer::hs256(&"other".repeat(8)).token(SECRET, json!({})), &token, card, 401),
+        (&format!("{access}.x"), &token, card, 401),
+    ] {
+        let told = call("/pay", access, body).field("idempotency-key", key).send().await;
+        assert_eq!(told.status, status, "{told:?}");
+    }
+    let signature = |token: &str| token.rsplit('.').next().unwrap().to_owned();
+    let payload = access.split('.').nth(1).unwrap();
+    talkative.tells_nothing_of(&[SECRET, &signature(&access), payload, &signature(&token), &forged]).await;
 }
