@@ -83,3 +83,15 @@ pub enum ServeError {
         error: io::Error,
     },
 }
+
+impl ServeError {
+    /// Whether it is one of the store that may be over in a moment.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Store(storage::Error::Store(error)) | Self::StoreAsked(error) => {
+                !matches!(error, StoreError::Refused(_))
+            }
+            _ => false,
+        }
+    }
+}

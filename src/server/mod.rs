@@ -47,6 +47,9 @@ use routes::Routes;
 use subscriptions::{Subscribed, Subscriptions};
 pub use subscriptions::{lookup as subscription_lookup, rules as subscription_rules};
 
+/// Between two starts, when the store went away during one.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// What outcomes that are being recorded get even when the drain time is over.
 const LAST_COMMITS: Duration = Duration::from_secs(1);
 
@@ -70,11 +73,26 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the store (migrating it), begins an instance, and listens.
+    /// Opens the store (migrating it), begins an instance, and listens. A store that goes away meanwhile is waited for
+    /// as one that is not there yet, for `store.start_timeout`.
     ///
     /// # Errors
     /// If anything that the configuration names can't be used. A mark store that is down is no reason.
     pub async fn start(config: &Config) -> Result<Self, ServeError> {
+        let give_up = clock::now() + config.store.start_timeout.get();
+        loop {
+            match Self::begin(config).await {
+                Err(error) if error.may_pass() && clock::now() < give_up => {
+                    tracing::warn!(%error, "the store went away during the start, which begins again");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Whoever drops it before its end, ends what it has begun.
+    async fn begin(config: &Config) -> Result<Self, ServeError> {
         let store = open_store(config).await?;
         let (listener, address) = bind(config.server.listen.get(), options::listener(config)?).await?;
         let admin = match &config.server.admin_listen {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::client::End;
 use super::gateway::{Gateway, Settings};
 use super::upstream::{Script, Upstream};
@@ -6,6 +8,7 @@ use super::{LEASE, a_moment, eventually, load_time, seeded};
 use crate::servers::database::{Database, Kind};
 use crate::servers::mariadb::MariaDb;
 use crate::servers::postgres::Postgres;
+use crate::servers::wire::Wire;
 use http::StatusCode;
 use oncegate::clock;
 
@@ -132,6 +135,31 @@ async fn a_gateway_waits_for_a_database_that_starts_later_and_stops_when_it_is_t
         server.recover();
         waiting.await_ready();
     });
+}
+
+/// Whichever of its connections it is that is cut while it starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_whose_start_is_cut_off_from_its_database_begins_again() {
+    /// More than a start makes.
+    const CONNECTIONS: usize = 8;
+    let server = Postgres::start(&[]);
+    let database = Database::create_on(Kind::Postgres, &server.base_url).await;
+    let upstream = Upstream::start(Script::Hang).await;
+    let mut again = 0;
+    for cut in 1..=CONNECTIONS {
+        let wire = Wire::to(server.port).await;
+        let (_, name) = database.url.rsplit_once('/').unwrap();
+        let settings = Settings::new(&format!("postgres://oncegate@127.0.0.1:{}/{name}", wire.port));
+        let gateway = Gateway::launch(&settings, &upstream, "KILL");
+        let deadline = clock::now() + LEASE;
+        while wire.connections() < cut && clock::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        wire.cut();
+        tokio::task::block_in_place(|| gateway.await_ready());
+        again += usize::from(gateway.log().contains("begins again"));
+    }
+    println!("{again} of {CONNECTIONS} starts began again");
 }
 
 fn server_address(world: &World) -> String {

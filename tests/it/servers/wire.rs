@@ -1,8 +1,9 @@
 //! The wire between a client and a server: a TCP proxy that a test bends and cuts at the worst moment.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,6 +16,8 @@ use super::process::free_port;
 pub(crate) enum Mode {
     /// All of it.
     Whole,
+    /// All of it, so much later.
+    Late(Duration),
     /// What the client says arrives. What the server says is swallowed.
     Unanswered,
     /// What either says is swallowed.
@@ -31,6 +34,7 @@ pub(crate) struct Wire {
 
 #[derive(Debug)]
 struct Shared {
+    server: AtomicU16,
     lines: Mutex<Lines>,
     swallowed: AtomicUsize,
     answered: AtomicUsize,
@@ -52,16 +56,21 @@ impl Wire {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let lines = Lines { next: Mode::Whole, open: Vec::new(), count: 0 };
         let (swallowed, answered) = (AtomicUsize::default(), AtomicUsize::default());
-        let shared = Arc::new(Shared { lines: Mutex::new(lines), swallowed, answered });
+        let shared = Arc::new(Shared { server: server.into(), lines: Mutex::new(lines), swallowed, answered });
         let accepting = Arc::clone(&shared);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (mode, shared) = (accepting.lines.lock().unwrap().open(), Arc::clone(&accepting));
                 // However a connection ends, both sides see it end.
-                tokio::spawn(async move { drop(pass(client, ([127, 0, 0, 1], server).into(), mode, &shared).await) });
+                tokio::spawn(async move { drop(pass(client, mode, &shared).await) });
             }
         });
         Self { port, shared }
+    }
+
+    /// Has connections to come lead to another server.
+    pub(crate) fn lead_to(&self, server: u16) {
+        self.shared.server.store(server, Ordering::SeqCst);
     }
 
     /// Has `mode` hold for all connections, those to come included.
@@ -108,12 +117,8 @@ impl Lines {
     }
 }
 
-async fn pass(
-    mut client: TcpStream,
-    server: SocketAddr,
-    mut mode: watch::Receiver<Mode>,
-    shared: &Shared,
-) -> std::io::Result<()> {
+async fn pass(mut client: TcpStream, mut mode: watch::Receiver<Mode>, shared: &Shared) -> std::io::Result<()> {
+    let server = SocketAddr::from(([127, 0, 0, 1], shared.server.load(Ordering::SeqCst)));
     let mut server = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -123,6 +128,7 @@ async fn pass(
     };
     loop {
         let now = *mode.borrow_and_update();
+        let delay = if let Mode::Late(delay) = now { delay } else { Duration::ZERO };
         tokio::select! {
             // What is on its way when the mode changes is passed on by the new one.
             biased;
@@ -137,7 +143,10 @@ async fn pass(
                     return Ok(());
                 }
                 match now {
-                    Mode::Whole | Mode::Unanswered => server.write_all(chunk).await?,
+                    Mode::Whole | Mode::Late(_) | Mode::Unanswered => {
+                        tokio::time::sleep(delay).await;
+                        server.write_all(chunk).await?;
+                    }
                     Mode::Dead => swallow(chunk),
                 }
             }
@@ -147,7 +156,8 @@ async fn pass(
                     return Ok(());
                 }
                 match now {
-                    Mode::Whole => {
+                    Mode::Whole | Mode::Late(_) => {
+                        tokio::time::sleep(delay).await;
                         shared.answered.fetch_add(chunk.len(), Ordering::SeqCst);
                         client.write_all(chunk).await?;
                     }
