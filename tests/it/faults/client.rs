@@ -54,8 +54,13 @@ impl Client {
 
     /// One try; `None`: no whole answer came.
     pub(super) async fn post(&self, gateway: SocketAddr, key: &str) -> Option<Answer> {
+        self.post_to(gateway, "pay", key).await
+    }
+
+    /// The same on this route.
+    pub(super) async fn post_to(&self, gateway: SocketAddr, route: &str, key: &str) -> Option<Answer> {
         let payer = key.split('-').next().unwrap_or_default();
-        let request = Request::post(format!("http://{gateway}/pay"))
+        let request = Request::post(format!("http://{gateway}/{route}"))
             .header("idempotency-key", key)
             .body(Full::from(format!(r#"{{"for":"{key}","payer":"{payer}"}}"#)))
             .unwrap();

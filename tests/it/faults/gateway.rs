@@ -53,16 +53,21 @@ impl Gateway {
 
     /// Starts one without waiting for it.
     pub(super) fn launch(settings: &Settings, upstream: &Upstream, stop_signal: &str) -> Self {
+        Self::run(|address| text(settings, upstream, address), settings.clock, stop_signal)
+    }
+
+    /// Starts one with the configuration that is made for its address.
+    pub(super) fn run(text: impl FnOnce(SocketAddr) -> String, clock: Option<&str>, stop_signal: &str) -> Self {
         let dir = ServerDir::new("gateway", None);
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let config = dir.path().join("oncegate.toml");
-        std::fs::write(&config, text(settings, upstream, address)).unwrap();
+        std::fs::write(&config, text(address)).unwrap();
         // As most systems start a service: few open files, though more are allowed.
         let mut command = dir.command("prlimit");
         command.arg("--nofile=1024:").arg(env!("CARGO_BIN_EXE_oncegate"));
         command.arg("serve").arg("--config").arg(&config);
         command.env("SECRET", "a secret of the tests, of some length");
-        if let Some(offset) = settings.clock {
+        if let Some(offset) = clock {
             command.env("LD_PRELOAD", faketime()).env("FAKETIME", offset);
             // It measures time as well as ever: only what it thinks the time is, is wrong.
             command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
@@ -77,7 +82,12 @@ impl Gateway {
 
     /// Kills it as the kernel does, and starts it again at once.
     pub(super) fn crash_and_restart(&mut self) {
-        self.signal("KILL");
+        self.restart("KILL");
+    }
+
+    /// Ends it by `signal`, and starts it again.
+    pub(super) fn restart(&mut self, signal: &str) {
+        self.signal(signal);
         self.process.start_again();
         self.await_ready();
     }

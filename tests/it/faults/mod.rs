@@ -20,6 +20,8 @@ mod marks;
 mod pauses;
 mod proxy;
 mod rescue;
+#[cfg(feature = "rabbitmq")]
+mod run;
 mod storms;
 mod upstream;
 mod world;

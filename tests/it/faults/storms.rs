@@ -15,12 +15,18 @@ const KEYS: usize = 40;
 const CALLERS: usize = 12;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_of_the_same_keys_at_two_gateways_is_one_payment_a_key() {
+async fn a_storm_of_the_same_keys_is_one_payment_a_key_at_one_gateway_two_and_four() {
+    for gateways in [1, 2, 4] {
+        a_storm_of_the_same_keys(gateways).await;
+    }
+}
+
+async fn a_storm_of_the_same_keys(gateways: usize) {
     let mut rng = seeded("a_storm_of_the_same_keys");
     let database = Database::create(Kind::Postgres).await;
     let redis = Redis::start();
     let settings = Settings { marks: redis.url.clone(), ..Settings::new(&database.url) };
-    let world = World::start(database, &settings, 2).await;
+    let world = World::start(database, &settings, gateways).await;
 
     let mut order: Vec<usize> = (0..KEYS * CALLERS).map(|number| number % KEYS).collect();
     for last in (1..order.len()).rev() {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use oncegate::clock;
 use sqlx::{Connection as _, Executor as _};
 
 use super::process::{Process, ServerDir, free_port, given, run};
@@ -13,7 +14,7 @@ pub(crate) struct Postgres {
     pub(crate) process: Process,
     /// Of a superuser, without a database.
     pub(crate) base_url: String,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Postgres {
@@ -38,6 +39,21 @@ impl Postgres {
         let mut copy = dir.command(bin("pg_basebackup"));
         run(copy.arg("-D").arg(dir.path().join("data")).args(source).args(["-R", "--checkpoint=fast", "--no-sync"]));
         Self::run(dir, &[])
+    }
+
+    /// Starts a standby without which this one answers no commit any more: what is committed, the standby has.
+    pub(crate) async fn synchronous_standby(&self) -> Self {
+        let standby = tokio::task::block_in_place(|| self.standby());
+        let mut person = sqlx::PgConnection::connect(&format!("{}/postgres", self.base_url)).await.unwrap();
+        person.execute("ALTER SYSTEM SET synchronous_standby_names = '*'").await.unwrap();
+        person.execute("SELECT pg_reload_conf()").await.unwrap();
+        let deadline = clock::now() + std::time::Duration::from_secs(30);
+        let state = "SELECT COUNT(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        while sqlx::query_scalar::<_, i64>(state).fetch_one(&mut person).await.unwrap() == 0 {
+            assert!(clock::now() < deadline, "the standby never follows");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        standby
     }
 
     /// Makes a standby a primary.
