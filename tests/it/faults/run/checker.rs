@@ -29,7 +29,7 @@ pub(super) struct Evidence {
     pub(super) payments: HashMap<String, Paid>,
     /// The completed entries.
     pub(super) completed: BTreeSet<String>,
-    /// Entries in progress, and unknown ones whose policy settles them.
+    /// Entries in progress, unknown ones whose policy settles them, and events and deliveries that are not over.
     pub(super) unfinished: Vec<String>,
     /// The events of the audit by id, with their payment.
     pub(super) written: BTreeMap<String, String>,
@@ -61,7 +61,7 @@ pub(super) const FOREIGN: &str = "events of nothing";
 pub(super) const DISORDER: &str = "order violations per key";
 pub(super) const DOUBLED: &str = "effects doubled";
 pub(super) const MISSING: &str = "effects missing";
-pub(super) const STUCK: &str = "entries stuck";
+pub(super) const STUCK: &str = "entries, events and deliveries stuck";
 
 impl Verdict {
     pub(super) fn is_clean(&self) -> bool {
@@ -226,12 +226,13 @@ fn stuck(evidence: &Evidence) -> Vec<String> {
 /// Waits until all has come to an end, but not for ever, and gathers what there is.
 pub(super) async fn gather(stage: &Stage, mut history: History, caller: &Caller) -> Evidence {
     let unfinished = "SELECT namespace || '/' || idempotency_key || ' in state ' || state FROM entries \
-                      WHERE state = 1 OR (state = 2 AND namespace <> 'hold')";
-    let unsent = "SELECT COUNT(*) FROM events WHERE state NOT IN (4, 5)";
+                      WHERE state = 1 OR (state = 2 AND namespace <> 'hold') \
+                      UNION ALL SELECT queue || ': ' || convert_from(data, 'UTF8') || ' in state ' || state FROM events \
+                      WHERE state <> 5";
     let mut stranger = stage.database.stranger().await;
     let deadline = clock::now() + SETTLING;
     // Each look ends: what never comes to an end is found by the checks.
-    while stranger.number(unsent).await > 0 || !texts(&mut stranger, unfinished).await.is_empty() {
+    while !texts(&mut stranger, unfinished).await.is_empty() {
         if clock::now() > deadline {
             break;
         }
