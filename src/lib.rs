@@ -2,6 +2,7 @@
 
 pub mod auth;
 pub mod broker;
+pub mod chance;
 pub mod clock;
 pub mod committer;
 pub mod config;

@@ -13,20 +13,21 @@ use oncegate::problem::{Facts, Retry, Situation};
 /// words, adapters know contracts, and only the edge knows how a request comes in. A folder that is not here
 /// does not exist yet: add it, and say here whom it may know.
 const IMPORTS: &[(&str, &[&str])] = &[
+    ("chance", &[]),
     ("clock", &[]),
-    ("entry", &["clock"]),
+    ("entry", &["chance", "clock"]),
     ("routing", &[]),
     ("problem", &[]),
     ("sealer", &[]),
     ("telemetry", &[]),
     ("tls", &[]),
     ("auth", &["clock", "entry"]),
-    ("outbox", &["broker", "clock", "engine", "entry"]),
+    ("outbox", &["broker", "chance", "clock", "engine", "entry"]),
     // A webhook is posted as a request to an upstream is sent.
     ("broker", &["clock", "engine", "outbox", "redis", "tls", "upstream"]),
     // A delivery goes out as a guarded request does.
-    ("inbox", &["broker", "clock", "engine", "entry", "http", "outbox", "problem", "storage", "upstream"]),
-    ("engine", &["clock", "committer", "entry", "outbox"]),
+    ("inbox", &["broker", "chance", "clock", "engine", "entry", "http", "outbox", "problem", "storage", "upstream"]),
+    ("engine", &["chance", "clock", "committer", "entry", "outbox"]),
     ("committer", &["clock", "engine", "entry", "outbox"]),
     ("redis", &["tls"]),
     ("marks", &["clock", "engine", "entry", "redis", "sealer"]),
@@ -48,6 +49,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 const EVERYTHING: &[&str] = &[
     "auth",
     "broker",
+    "chance",
     "cli",
     "clock",
     "committer",

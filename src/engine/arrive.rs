@@ -12,6 +12,7 @@ use super::execute::{Attempt, Executed, Execution, Told};
 use super::flights::{Flight, Joined};
 use super::policy::{KeyKind, Policy};
 use super::waiters::{Seat, Waiters};
+use crate::chance;
 use crate::clock::{self, Instant, Timestamp};
 use crate::entry::fingerprint::{Comparison, Fingerprint, Meaning};
 use crate::entry::{Admission, Entry, EntryId, Identity, ResolvedKey, Scope, StoredResponse, admit};
@@ -269,7 +270,7 @@ impl Engine {
 pub(super) fn held_retry(next_lookup: Option<Timestamp>, now: Timestamp) -> Duration {
     match next_lookup {
         Some(due) => due.since(now).max(Duration::from_secs(1)),
-        None => Duration::from_millis(45_000 + rand::random_range(0..30_000)),
+        None => Duration::from_millis(45_000 + chance::between(0..30_000)),
     }
 }
 
@@ -299,7 +300,7 @@ impl<'e> Waiting<'e> {
     /// Waits a moment for an execution of another process; `false` if it is not to be waited for any longer.
     async fn for_another_look(&mut self, waiters: &'e Waiters, id: EntryId) -> bool {
         let Some(until) = self.sit_down(waiters, id) else { return false };
-        let look_at = clock::now() + self.look_again.mul_f64(rand::random_range(0.8..1.2));
+        let look_at = clock::now() + self.look_again.mul_f64(chance::between(0.8..1.2));
         self.look_again = (self.look_again * 2).min(SLOWEST_LOOK);
         tokio::time::sleep_until(look_at.min(until)).await;
         look_at < until

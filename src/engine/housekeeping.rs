@@ -125,8 +125,9 @@ where
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = ticks.tick() => {}
+            biased;
             () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
         }
         // Each step may be cut off anywhere: what it submitted is written all the same, and the next one begins anew.
         let Some(done) = stop.run_until_cancelled(step()).await else { return };

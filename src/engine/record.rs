@@ -11,6 +11,7 @@ use super::flights::Leading;
 use super::ledger::{FromState, Guarded, Release, Released, To, Transition};
 use super::secure::Claimed;
 use super::{Engine, settle};
+use crate::chance;
 use crate::clock::{self, Instant, Timestamp, millis};
 use crate::committer::CommitError;
 use crate::entry::{Answer, Entry, Nonce, Outcome, State, StoredResponse};
@@ -190,7 +191,7 @@ impl Tenure {
                     tracing::warn!(entry = ?self.arrival.id, %error, "outcome was not recorded, trying again")
                 }
             }
-            tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+            tokio::time::sleep(pause.mul_f64(chance::between(0.5..1.0))).await;
             pause = (pause * 2).min(SLOWEST_TRY);
         }
     }

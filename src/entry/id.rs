@@ -5,6 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use super::{Key, Namespace, Scope};
+use crate::chance;
 
 /// What makes two requests the same one: the kind of operation, whose it is, and the key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -74,7 +75,7 @@ impl Nonce {
     /// A fresh one from the operating system's seeded generator.
     #[must_use]
     pub fn random() -> Self {
-        Self(rand::random())
+        Self(chance::random())
     }
 }
 
@@ -86,7 +87,7 @@ impl InstanceId {
     /// A fresh one.
     #[must_use]
     pub fn random() -> Self {
-        Self(rand::random())
+        Self(chance::random())
     }
 }
 

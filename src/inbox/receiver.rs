@@ -31,6 +31,7 @@ use super::source::{Batch, Piece, Source};
 use super::store::{Deposited, Deposits, MAX_DEPOSIT, NewDelivery, queue_of};
 use super::subscription::Subscription;
 use crate::broker::subscriber::{Received, SubscribeError};
+use crate::chance;
 use crate::engine::ledger::StoreError;
 use crate::engine::{Engine, Verdict};
 use crate::entry::Scope;
@@ -242,7 +243,7 @@ impl Receiver {
             }
         };
         self.failures = self.failures.saturating_add(1);
-        backoff.pause(self.failures, rand::random())
+        backoff.pause(self.failures, chance::random())
     }
 }
 
@@ -306,7 +307,7 @@ impl Keeper {
     /// Tells what is to be kept from what is known as done, without a question to the database.
     async fn sort(&self, messages: Vec<Received>) -> Sorted {
         let ReceiverParts { subscription, lanes, .. } = &self.parts;
-        let taken = messages.into_iter().map(|message| intake(subscription, *lanes, message, rand::random()));
+        let taken = messages.into_iter().map(|message| intake(subscription, *lanes, message, chance::random()));
         let taken: Vec<Intake> = taken.collect();
         let known = join_all(taken.iter().map(|intake| self.is_done(intake))).await;
         let filtered = known.iter().filter(|is_done| **is_done).count() as u64;

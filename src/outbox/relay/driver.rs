@@ -15,6 +15,7 @@ use super::meters::Meters;
 use super::options::RelayOptions;
 use super::wake::Wake;
 use crate::broker::{PublishError, Published, Publisher};
+use crate::chance;
 use crate::clock::{self, Instant};
 use crate::engine::ledger::StoreError;
 use crate::outbox::event::Outgoing;
@@ -109,14 +110,16 @@ impl Relay {
         let telling = wake.tell_others(&*outbox, &queue);
         let running = async {
             tokio::select! {
-                () = self.work() => {}
+                biased;
                 () = stop.cancelled() => {}
+                () = self.work() => {}
             }
             self.drain().await;
         };
         tokio::select! {
-            () = telling => {}
+            biased;
             () = running => {}
+            () = telling => {}
         }
         // The others may take what was let go.
         if let Err(error) = outbox.notify(&queue).await {
@@ -229,10 +232,12 @@ impl Relay {
         let until = self.machine.next_time(now);
         // A wake is kept until it is of use: with a commit every millisecond, hearing of each costs more than events do.
         let hears = self.turn.is_none() && !self.machine.rests(now);
+        // In this order: turns and lanes are answered seldom, and must not wait behind many confirms.
         tokio::select! {
-            Some(ended) = self.calls.next(), if !self.calls.is_empty() => Happened::Published(ended),
+            biased;
             (turn, result) = pending(&mut self.turn) => Happened::Turned(turn, result),
             answer = pending(&mut self.lane_call) => Happened::Answered(answer),
+            Some(ended) = self.calls.next(), if !self.calls.is_empty() => Happened::Published(ended),
             () = self.wake.woken(), if hears => Happened::Woken,
             () = tokio::time::sleep_until(until) => Happened::TimePassed,
         }
@@ -241,7 +246,7 @@ impl Relay {
     fn published(&mut self, Ended { ticket, begun, result }: Ended) {
         let now = clock::now();
         self.meters.published(&result, begun, now);
-        let change = self.machine.published(&ticket, result, now, rand::random());
+        let change = self.machine.published(&ticket, result, now, chance::random());
         self.meters.changed(change, self.machine.trouble().unwrap_or_default());
     }
 

@@ -62,6 +62,7 @@ impl Duties {
             }
         };
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             () = measuring => {}
             () = reaping => {}

@@ -1,5 +1,7 @@
 //! The outbox's contract in memory: the rules of `oncegate::outbox::store` and nothing else.
 
+// Named, so that the model of all parts can use this file as well.
+#[path = "outbox/look.rs"]
 mod look;
 
 use std::collections::{BTreeMap, BTreeSet};

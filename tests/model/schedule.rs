@@ -1,0 +1,304 @@
+//! One schedule: what is done to whom, drawn from a seed, and then a calm in which everything must come to its end.
+
+use std::time::Duration;
+
+use oncegate::entry::{Answer, State};
+use oncegate::outbox::event::EventId;
+use rand::RngExt as _;
+
+use crate::process::{Manner, Process, Request};
+use crate::requests::{KEYS, Rule, VARIANTS, answer, id, rule};
+use crate::upstream::{Heard, Plan};
+use crate::world::{Failed, Luck, Shared};
+
+/// Steps of one schedule.
+const STEPS: usize = 120;
+
+/// Rounds of a second in which everything must come to its end: a lease, the times after which a lookup is believed, and
+/// some more.
+const ROUNDS: usize = 25;
+
+const ROUND: Duration = Duration::from_secs(1);
+
+/// What became of a schedule.
+pub(crate) struct Told {
+    /// What must never be, and was.
+    pub(crate) wrongs: Vec<String>,
+    /// Equal for two runs of one seed.
+    pub(crate) fingerprint: u64,
+    /// What happened, if it was asked for.
+    pub(crate) story: Option<String>,
+}
+
+pub(crate) struct Schedule {
+    world: Shared,
+    processes: Vec<Process>,
+    started: u32,
+    mark_response_limit: usize,
+}
+
+impl Schedule {
+    /// Runs the schedule of `seed`.
+    pub(crate) fn run(seed: u64, with_story: bool) -> Told {
+        oncegate::chance::seed(seed);
+        let world = Shared::new(seed, with_story);
+        let mark_response_limit = if world.lock().rng.random_bool(0.5) { 4096 } else { 0 };
+        let mut schedule = Self { world, processes: Vec::new(), started: 0, mark_response_limit };
+        for _ in 0..2 {
+            let process = schedule.start();
+            schedule.processes.push(process);
+        }
+        for _ in 0..STEPS {
+            schedule.step();
+        }
+        schedule.calm();
+        schedule.check();
+        let mut world = schedule.world.lock();
+        let (fingerprint, story) = world.story();
+        Told { wrongs: std::mem::take(&mut world.wrongs), fingerprint, story }
+    }
+
+    fn start(&mut self) -> Process {
+        self.started += 1;
+        self.world.lock().note(self.started, "process", "starts");
+        Process::start(&self.world, self.started, self.mark_response_limit)
+    }
+
+    /// Of a thousand.
+    fn draw(&self, most: usize) -> usize {
+        self.world.lock().rng.random_range(0..most)
+    }
+
+    fn step(&mut self) {
+        let which = self.draw(self.processes.len());
+        match self.draw(1000) {
+            0..330 => self.carry_one_out(),
+            330..620 => self.tell_one(),
+            620..790 => {
+                let request = self.request();
+                self.processes[which].arrive(request);
+            }
+            790..940 => self.pass(),
+            940..955 => self.kill(which),
+            955..965 => self.processes[which].stands_still = self.processes[which].stands_still.or(Some(self.now())),
+            965..980 => {
+                let now = self.now();
+                self.processes[which].go_on(now);
+            }
+            980..990 => {
+                let caller = self.draw(8);
+                self.processes[which].hang_up(caller);
+            }
+            990..993 => self.world.lock().marks.empty(),
+            993..995 => self.world.lock().events.crash(),
+            _ => self.end(which),
+        }
+        self.replace_the_ended();
+    }
+
+    fn now(&self) -> i64 {
+        self.world.lock().now
+    }
+
+    fn request(&self) -> Request {
+        let rng = &mut self.world.lock().rng;
+        let millis = Duration::from_millis;
+        let effect = rng.random();
+        Request {
+            key: rng.random_range(0..KEYS),
+            variant: if rng.random_bool(0.1) { rng.random_range(0..VARIANTS) } else { 0 },
+            wait: if rng.random_bool(0.3) { millis(1500) } else { Duration::ZERO },
+            hesitates: if rng.random_bool(0.2) { millis(rng.random_range(1..4000)) } else { Duration::ZERO },
+            slow: if rng.random_bool(0.2) { millis(rng.random_range(1..2000)) } else { Duration::ZERO },
+            plan: match rng.random_range(0..10) {
+                0..5 => Plan::Completes,
+                5..8 => Plan::Refuses,
+                _ => Plan::Fails { effect },
+            },
+            manner: match rng.random_range(0..20) {
+                0 => Manner::PanicsBefore,
+                1 => Manner::PanicsAfter,
+                2 => Manner::Streams,
+                _ => Manner::Plain,
+            },
+        }
+    }
+
+    /// One call reaches its goal, or does not.
+    fn carry_one_out(&mut self) {
+        let mut world = self.world.lock();
+        let open: Vec<usize> = (0..world.calls.len()).filter(|index| world.calls[*index].is_on_its_way()).collect();
+        if open.is_empty() {
+            drop(world);
+            return self.tell_one();
+        }
+        let mut index = open[world.rng.random_range(0..open.len())];
+        // Events reach the broker in the order of the calls, and none passes one that failed with its connection.
+        let line = (world.calls[index].process, "publish");
+        let in_line = |call: &crate::world::Call| call.is_on_its_way() && (call.process, call.what) == line;
+        if world.calls[index].what == "publish" {
+            index = world.calls.iter().position(in_line).unwrap();
+        }
+        let luck = match world.rng.random_range(0..100) {
+            0..85 => Luck::Well,
+            85..89 => Luck::Refused(Failed::Away),
+            89..91 => Luck::Refused(Failed::Conflict),
+            91..94 => Luck::Refused(Failed::Unclear),
+            _ => Luck::Unheard,
+        };
+        world.carry_out(index, luck);
+        if luck != Luck::Well {
+            let behind: Vec<usize> = (0..world.calls.len()).filter(|index| in_line(&world.calls[*index])).collect();
+            behind.into_iter().for_each(|index| world.carry_out(index, Luck::Refused(Failed::Away)));
+        }
+    }
+
+    /// One answer reaches whoever asked.
+    fn tell_one(&mut self) {
+        let mut world = self.world.lock();
+        let done: Vec<usize> = (0..world.calls.len()).filter(|index| !world.calls[*index].is_on_its_way()).collect();
+        if done.is_empty() {
+            return;
+        }
+        let index = done[world.rng.random_range(0..done.len())];
+        let process = world.tell(index);
+        drop(world);
+        self.processes.iter().filter(|one| one.number == process).for_each(Process::run);
+    }
+
+    fn pass(&mut self) {
+        let time = {
+            let mut world = self.world.lock();
+            let most = if world.rng.random_bool(0.2) { 1500 } else { 120 };
+            let time = world.rng.random_range(1..=most);
+            world.now += time;
+            Duration::from_millis(u64::try_from(time).unwrap())
+        };
+        self.processes.iter().for_each(|process| process.pass(time));
+    }
+
+    /// The process ends in the middle of everything, and another one begins.
+    fn kill(&mut self, which: usize) {
+        let killed = self.processes.swap_remove(which);
+        self.world.lock().note(killed.number, "process", "is killed");
+        let number = killed.number;
+        drop(killed);
+        self.world.lock().cut_off(number);
+        let process = self.start();
+        self.processes.push(process);
+    }
+
+    fn end(&mut self, which: usize) {
+        let process = &mut self.processes[which];
+        if process.stands_still.is_none() && !process.is_ending() {
+            self.world.lock().note(process.number, "process", "drains");
+            process.end();
+        }
+    }
+
+    fn replace_the_ended(&mut self) {
+        while let Some(which) = self.processes.iter().position(Process::has_ended) {
+            self.kill(which);
+        }
+    }
+
+    /// From now on nothing goes wrong, and everything must come to its end.
+    fn calm(&mut self) {
+        let now = {
+            let mut world = self.world.lock();
+            world.is_calm = true;
+            world.note(0, "calm", "begins");
+            while !world.calls.is_empty() {
+                world.carry_out(0, Luck::Well);
+                world.tell(0);
+            }
+            world.now
+        };
+        self.processes.iter_mut().for_each(|process| process.go_on(now));
+        let mut settled = 0;
+        for _ in 0..ROUNDS {
+            self.replace_the_ended();
+            self.processes.iter().for_each(|process| process.live(ROUND));
+            self.world.lock().now += i64::try_from(ROUND.as_millis()).unwrap();
+            settled = if self.unsettled().is_none() { settled + 1 } else { 0 };
+            // What comes late has come by then.
+            if settled == 3 {
+                return;
+            }
+        }
+        let unsettled = self.unsettled().unwrap_or_default();
+        self.world.lock().wrong(format!("it has no end: {unsettled}"));
+    }
+
+    /// What has not come to its end.
+    fn unsettled(&self) -> Option<String> {
+        if let Some(process) = self.processes.iter().find(|process| !process.has_answered()) {
+            return Some(format!("a caller of process {} has no answer", process.number));
+        }
+        let world = self.world.lock();
+        for key in 0..KEYS {
+            let state = world.tables.rows.get(&id(key)).map(|row| &row.entry.state);
+            match state {
+                Some(State::InProgress { .. }) => return Some(format!("key {key} is in progress")),
+                Some(State::Unknown { .. }) if rule(key) == Rule::LookUp => return Some(format!("key {key} is unknown")),
+                Some(State::Unknown { .. } | State::Completed { .. } | State::Tombstone { .. }) | None => {}
+            }
+        }
+        world.events.unsent()
+    }
+
+    /// What must be true in the end.
+    fn check(&self) {
+        let mut wrongs = Vec::new();
+        let world = self.world.lock();
+        let is_alive = |number: u32| self.processes.iter().any(|one| one.number == number && !one.is_ending());
+        let mut announced = 0;
+        for key in 0..KEYS {
+            let story = &world.upstream.stories[key];
+            let row = world.tables.rows.get(&id(key));
+            let effect = story.effect.as_ref().map(|(_, body)| answer(body));
+            match row.map(|row| &row.entry.state) {
+                Some(State::Completed { answer, .. }) => {
+                    if effect.as_ref() != Some(answer) {
+                        wrongs.push(format!("key {key} is completed with {answer:?}, and what happened is {effect:?}"));
+                    }
+                    for name in ["asked", "answered"] {
+                        let event = row.and_then(|row| world.events.get(EventId::of(row.entry.origin, name)));
+                        announced += usize::from(event.is_some());
+                        if event.is_none_or(|event| !says(&event.event.data, name, key, answer)) {
+                            wrongs.push(format!("key {key} is completed, and {name} is not announced: {event:?}"));
+                        }
+                    }
+                }
+                Some(State::Unknown { .. }) => {}
+                None if effect.is_none() => {}
+                other => wrongs.push(format!("key {key} is {other:?}, and what happened is {effect:?}")),
+            }
+            for send in story.sends.iter().filter(|send| is_alive(send.process)) {
+                let is_lost = row.is_none_or(|row| {
+                    let is_its = row.entry.nonce == send.nonce;
+                    let is_unfinished = matches!(row.entry.state, State::Unknown { .. } | State::InProgress { .. });
+                    if is_its { is_unfinished } else { row.evidence.is_none() && !world.evidence_lost }
+                });
+                if matches!(send.heard, Some(Heard::Completed(_))) && is_lost {
+                    wrongs.push(format!("key {key}: the answer to {send:?} is not kept: {row:?}"));
+                }
+            }
+        }
+        if world.events.ids().len() != announced {
+            let ids = world.events.ids().len();
+            wrongs.push(format!("{ids} events were announced, and {announced} belong to completed requests"));
+        }
+        drop(world);
+        wrongs.into_iter().for_each(|wrong| self.world.lock().wrong(wrong));
+    }
+}
+
+/// Whether the event says what it is to say.
+fn says(data: &[u8], name: &str, key: usize, answer: &Answer) -> bool {
+    match (name, answer) {
+        ("asked", _) => data.starts_with(format!(r#"{{"no":"{key}","amount":"#).as_bytes()),
+        (_, Answer::Response(response)) => data == response.body,
+        (_, Answer::StatusOnly(_)) => false,
+    }
+}
