@@ -78,9 +78,11 @@ impl Flights {
 
     /// All flights now.
     pub(super) fn all(&self) -> Vec<Arc<Flight>> {
-        let values =
-            |shard: &Shard| shard.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect::<Vec<_>>();
-        self.shards.iter().flat_map(values).collect()
+        let mut flights = Vec::new();
+        for shard in &*self.shards {
+            flights.extend(shard.lock().unwrap_or_else(PoisonError::into_inner).values().cloned());
+        }
+        flights
     }
 }
 

@@ -23,12 +23,10 @@ use crate::requests::{Routes, TIMEOUT, answer, secrets};
 use crate::upstream::{Heard, Plan};
 use crate::world::Shared;
 
-pub(crate) const LEASE: Duration = Duration::from_secs(3);
-
 fn options(mark_response_limit: usize) -> Options {
     Options {
-        lease: LeaseTiming { lease: LEASE, renew: Duration::from_secs(1) },
-        mark_ttl: Duration::from_millis(1500),
+        lease: LeaseTiming { lease: Duration::from_secs(3), renew: Duration::from_secs(1) },
+        mark_ttl: Duration::from_secs(3),
         mark_response_limit,
         late_window: Duration::from_secs(2),
         record_patience: Duration::from_millis(500),
@@ -42,9 +40,9 @@ fn relay_options() -> RelayOptions {
     RelayOptions {
         window_events: 8,
         calls: 3,
-        lease: millis(2000),
-        renew: millis(700),
-        poll: millis(900),
+        lease: millis(3000),
+        renew: millis(1000),
+        poll: millis(1000),
         retry: Backoff { first: millis(50), max: millis(400) },
         later: Backoff { first: millis(50), max: millis(400) },
         outage: Backoff { first: millis(20), max: millis(300) },

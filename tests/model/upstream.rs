@@ -31,7 +31,7 @@ pub(crate) struct Send {
     variant: usize,
     pub(crate) nonce: Nonce,
     pub(crate) process: u32,
-    at: i64,
+    pub(crate) at: i64,
     state: Sent,
     /// What its process has heard.
     pub(crate) heard: Option<Heard>,

@@ -91,7 +91,7 @@ impl Call {
 impl Shared {
     pub(crate) fn new(seed: u64, is_told: bool) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let at_once = [0, 50, 90][rng.random_range(0..3)];
+        let at_once = [0, 60, 90][rng.random_range(0..3)];
         Self(Arc::new(Mutex::new(World {
             now: 1_000_000,
             tables: Tables::default(),
