@@ -35,7 +35,9 @@ impl WebhookSecret {
         Hmac::new_from_slice(&bytes).map(Self).map_err(|_| InvalidSecret)
     }
 
-    fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
+    /// The signature of a message: one of those that `webhook-signature` lists.
+    #[must_use]
+    pub fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let mut mac = self.0.clone();
         mac.update(format!("{id}.{timestamp}.").as_bytes());
         mac.update(body);
