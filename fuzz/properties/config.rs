@@ -17,7 +17,8 @@ pub(super) fn holds(bytes: &[u8]) {
         return;
     }
     let parse = || {
-        let env = ["A", "ONCEGATE_FINGERPRINT_SECRET", "ONCEGATE_JWT_SECRET"].map(|name| (name.to_owned(), SECRET.to_owned()));
+        let env = ["A", "ONCEGATE_FINGERPRINT_SECRET", "ONCEGATE_JWT_SECRET"]
+            .map(|name| (name.to_owned(), SECRET.to_owned()));
         let flags = is_set.then(|| (flag.0.to_owned(), flag.1.to_owned()));
         Config::parse("test.toml", text, env, flags)
     };

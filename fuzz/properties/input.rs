@@ -42,7 +42,9 @@ impl<'a> Input<'a> {
         (0..length)
             .map(|_| match self.byte() {
                 byte @ 0..=0x7f => char::from(byte),
-                byte => ['\u{e9}', '\u{20ac}', '\u{1f600}', '\u{fffd}', '\u{2028}', '\u{10ffff}'][usize::from(byte) % 6],
+                byte => {
+                    ['\u{e9}', '\u{20ac}', '\u{1f600}', '\u{fffd}', '\u{2028}', '\u{10ffff}'][usize::from(byte) % 6]
+                }
             })
             .collect()
     }

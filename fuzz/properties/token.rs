@@ -22,7 +22,8 @@ use super::input::Input;
 const SECRET: &[u8] = b"the secret of all tests, 32 bytes";
 const CLAIMS: &str = r#"{"iss":"issuer","aud":"us","sub":"ann","exp":99999999999}"#;
 
-static TOKENS: LazyLock<Tokens> = LazyLock::new(|| Tokens::new(&[SECRET, b"an older secret of 32 bytes...."]).expect("one"));
+static TOKENS: LazyLock<Tokens> =
+    LazyLock::new(|| Tokens::new(&[SECRET, b"an older secret of 32 bytes...."]).expect("one"));
 static STRANGER: LazyLock<Tokens> = LazyLock::new(|| Tokens::new(&[b"another secret, of 32 bytes too"]).expect("one"));
 
 static ISSUER: LazyLock<Authenticator> = LazyLock::new(|| {
@@ -67,7 +68,11 @@ fn ours(input: &mut Input<'_>) {
     let (mut changed, mut other) = (document, String::new());
     changed.change(input);
     changed.write(input, &mut other);
-    assert_eq!(verified.covers(format!(r#"{{"amount":{other}}}"#).as_bytes()), Err(Refusal::Payload), "{body}, {other}");
+    assert_eq!(
+        verified.covers(format!(r#"{{"amount":{other}}}"#).as_bytes()),
+        Err(Refusal::Payload),
+        "{body}, {other}"
+    );
     assert!(TOKENS.verify(&damaged(&token, input)).is_err());
     assert!(STRANGER.verify(&token).is_err(), "a stranger has not signed it");
     assert!(!is_believed(&token[PREFIX.len()..]), "it is nobody's access token");

@@ -17,6 +17,7 @@ use super::desk::{Actor, Ending, EntryDesk, Filter, Listed, MAX_LISTED, Order, S
 use super::ledger::{Guarded, Sealed, StoreError, To};
 use super::marks::Marks;
 use super::{OnEvents, Policy, context, emit};
+use crate::chance;
 use crate::committer::leave_out;
 use crate::entry::{Answer, EntryId, Namespace, Nonce, StoredResponse};
 use crate::outbox::desk::Mode;
@@ -238,7 +239,7 @@ impl Settler {
                 Ending::Completed(To::Completed { nonce: Nonce::random(), answer, retention, tombstone, events })
             }
         };
-        let (id, actor, reason) = (rand::random(), word.actor.clone(), word.reason.clone());
+        let (id, actor, reason) = (chance::random(), word.actor.clone(), word.reason.clone());
         Ok(Prepared { order: Order { id, entry: listed, to, actor, reason }, events: ids })
     }
 
@@ -289,7 +290,7 @@ impl Settler {
                 return Err(if is_unclear { StoreError::CommitUnknown(error.to_string()) } else { error });
             }
             tries += 1;
-            tokio::time::sleep(PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
+            tokio::time::sleep(PAUSE.mul_f64(chance::between(0.5..1.5))).await;
         }
     }
 

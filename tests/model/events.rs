@@ -106,7 +106,9 @@ impl Events {
         let key = self.table.rows[&position].key;
         for (earlier, row) in self.table.rows.range(..position).filter(|(_, row)| row.key == key) {
             if self.sent_by.get(earlier).is_none_or(|sent_by| *sent_by >= receipt) {
-                return Some(format!("event {position} counts as sent, and {earlier} does not come before it: {row:?}"));
+                return Some(format!(
+                    "event {position} counts as sent, and {earlier} does not come before it: {row:?}"
+                ));
             }
         }
         self.sent_by.insert(position, receipt);
@@ -146,12 +148,7 @@ impl Outbox for Store {
         })
     }
 
-    fn release<'a>(
-        &'a self,
-        _: &'a str,
-        relay: RelayId,
-        lanes: &'a [Lane],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn release<'a>(&'a self, _: &'a str, relay: RelayId, lanes: &'a [Lane]) -> BoxFuture<'a, Result<(), StoreError>> {
         let lanes = lanes.to_vec();
         self.ask("release lanes", move |world| world.events.table.release(relay, &lanes))
     }

@@ -13,21 +13,23 @@ use oncegate::engine::ledger::{
 };
 use oncegate::entry::{Entry, EntryId, Identity, InstanceId, Nonce, State};
 
+use crate::desk::Recorded;
 use crate::events::Events;
 use crate::world::{Failed, Shared};
 
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) rows: BTreeMap<EntryId, Row>,
+    pub(crate) decisions: Vec<Recorded>,
     instances: BTreeMap<InstanceId, Instance>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) entry: Entry,
-    identity: Identity,
-    route: Box<str>,
-    context: Option<Bytes>,
+    pub(crate) identity: Identity,
+    pub(crate) route: Box<str>,
+    pub(crate) context: Option<Bytes>,
     pub(crate) evidence: Option<Bytes>,
 }
 
@@ -116,6 +118,24 @@ impl Tables {
         let (identity, route, context) = (claim.identity.clone(), claim.route.clone(), claim.context.clone());
         self.rows.insert(claim.id, Row { entry, identity, route, context, evidence: None });
         Claimed::Won
+    }
+
+    /// On what was made under `origin`; where there is none of it, on what the key has by now.
+    fn keep_evidence(&mut self, id: EntryId, origin: Nonce, evidence: &Bytes) {
+        let mut of_origin = 0;
+        for decision in self.decisions.iter_mut().filter(|one| one.entry == id && one.origin == origin) {
+            decision.evidence.get_or_insert_with(|| evidence.clone());
+            of_origin += 1;
+        }
+        if let Some(row) = self.rows.get_mut(&id).filter(|row| row.entry.origin == origin || of_origin == 0) {
+            row.evidence.get_or_insert_with(|| evidence.clone());
+        }
+    }
+
+    /// Whether an answer that came too late is kept for a person.
+    pub(crate) fn has_evidence(&self, id: EntryId) -> bool {
+        let decided = self.decisions.iter().filter(|one| one.entry == id).any(|one| one.evidence.is_some());
+        decided || self.rows.get(&id).is_some_and(|row| row.evidence.is_some())
     }
 
     fn is_alive(&self, id: InstanceId) -> bool {
@@ -240,18 +260,12 @@ impl Ledger for Store {
     }
 
     fn read(&self, id: EntryId) -> BoxFuture<'_, Result<(Option<Entry>, Timestamp), StoreError>> {
-        self.ask("read", move |world| {
-            (world.tables.rows.get(&id).map(|row| row.entry.clone()), Timestamp(world.now))
-        })
+        self.ask("read", move |world| (world.tables.rows.get(&id).map(|row| row.entry.clone()), Timestamp(world.now)))
     }
 
-    fn keep_evidence(&self, id: EntryId, _: Nonce, evidence: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (world, kept) = (self.world.clone(), evidence);
-        let asked = self.ask("keep evidence", move |world| {
-            if let Some(row) = world.tables.rows.get_mut(&id) {
-                row.evidence.get_or_insert(kept);
-            }
-        });
+    fn keep_evidence(&self, id: EntryId, origin: Nonce, evidence: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
+        let world = self.world.clone();
+        let asked = self.ask("keep evidence", move |world| world.tables.keep_evidence(id, origin, &evidence));
         async move {
             let told = asked.await;
             world.lock().evidence_lost |= told.is_err();
@@ -275,9 +289,7 @@ impl Ledger for Store {
         after: Option<InProgress>,
         limit: u32,
     ) -> BoxFuture<'_, Result<Vec<InProgress>, StoreError>> {
-        self.ask("in progress", move |world| {
-            world.tables.in_progress(instance, world.now - millis(age), after, limit)
-        })
+        self.ask("in progress", move |world| world.tables.in_progress(instance, world.now - millis(age), after, limit))
     }
 
     /// Nothing is kept for so short a time here.

@@ -1,12 +1,14 @@
 //! One process: the engine, its committer, its housekeeping and its relay, as they are, on a runtime and a clock of its
 //! own. Dropped, every task of it ends wherever it is: a crash.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use oncegate::clock::Instant;
 use oncegate::committer::{Committer, Limits};
+use oncegate::engine::by_hand::{Settler, SettlerParts};
 use oncegate::engine::{
     Arrived, Attempt, Engine, Executed, Housekeeping, LeaseTiming, OnEvents, Options, Parts, Recorded, Verdict,
 };
@@ -16,6 +18,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::desk;
 use crate::events::{BrokerClient, QUEUE};
 use crate::ledger::Store;
 use crate::marks::MarkStore;
@@ -84,6 +87,8 @@ pub(crate) struct Process {
     routes: Routes,
     engine: Arc<Mutex<Option<Arc<Engine>>>>,
     stop: CancellationToken,
+    settler: Settler,
+    store: Store,
     callers: Vec<JoinHandle<()>>,
     /// Since when it gets no time, on the world's clock.
     pub(crate) stands_still: Option<i64>,
@@ -93,11 +98,26 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn start(world: &Shared, number: u32, mark_response_limit: usize) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let store = Store { world: world.clone(), process: number };
+        let routes = Routes::new(world, number);
+        let policies: HashMap<_, _> = routes.all().map(|policy| (policy.route.clone(), policy.clone())).collect();
+        let wake = Wake::default();
+        let woken = wake.clone();
+        let on_events = OnEvents::new(move || woken.committed());
+        let marks = Arc::new(MarkStore { world: world.clone(), process: number });
+        let settler = Settler::new(SettlerParts {
+            desk: Arc::new(store.clone()),
+            marks: marks.clone(),
+            policies: policies.clone(),
+            on_events: on_events.clone(),
+        });
         let process = Self {
+            settler,
+            store: store.clone(),
             number,
             runtime,
             world: world.clone(),
-            routes: Routes::new(world, number),
+            routes,
             engine: Arc::default(),
             stop: CancellationToken::new(),
             callers: Vec::new(),
@@ -105,21 +125,18 @@ impl Process {
             ending: None,
         };
         let (engine, stop) = (process.engine.clone(), process.stop.clone());
-        let store = Arc::new(Store { world: world.clone(), process: number });
-        let policies = process.routes.all().map(|policy| (policy.route.clone(), policy.clone())).collect();
+        let store = Arc::new(store);
         let (world, ordering) = (world.clone(), world.lock().events.ordering);
         process.runtime.spawn(async move {
             let committer = Committer::new(store.clone(), Limits::default());
             tokio::spawn(committer.clone().run(stop.child_token()));
-            let wake = Wake::default();
-            let woken = wake.clone();
             let parts = Parts {
                 ledger: store.clone(),
                 instances: store.clone(),
-                marks: Arc::new(MarkStore { world: world.clone(), process: number }),
+                marks,
                 secrets: secrets(),
                 policies,
-                on_events: OnEvents::new(move || woken.committed()),
+                on_events,
                 name: number.to_string(),
             };
             let begun = loop {
@@ -207,6 +224,13 @@ impl Process {
         }
     }
 
+    /// A person decides about a key, here.
+    pub(crate) fn decide(&mut self, key: usize, has_completed: bool) {
+        let (store, settler) = (self.store.clone(), self.settler.clone());
+        self.callers.push(self.runtime.spawn(desk::decide(store, settler, key, has_completed)));
+        self.run();
+    }
+
     pub(crate) fn arrive(&mut self, request: Request) {
         let Some(engine) = self.engine.lock().unwrap().clone() else { return };
         let Request { key, variant, wait, .. } = request;
@@ -276,9 +300,7 @@ fn execution(
                     let body = if let Heard::Completed(body) = &heard { Some(body.clone()) } else { None };
                     Executed::Finished { outcome: outcome(&heard), answer: body }
                 }
-                None => {
-                    Executed::TimedOut { answer: None, late: exchange.map(|heard| outcome(&heard)).boxed() }
-                }
+                None => Executed::TimedOut { answer: None, late: exchange.map(|heard| outcome(&heard)).boxed() },
             }
         }
         .boxed()

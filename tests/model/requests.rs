@@ -76,8 +76,13 @@ static PREPARED: LazyLock<Prepared> = LazyLock::new(|| {
     let request = |key: usize, variant: usize| {
         let headers = HeaderMap::new();
         let body = Bytes::from(format!(r#"{{"no":"{key}","amount":{variant}}}"#));
-        let parts =
-            fingerprint::Parts { method: &Method::POST, path: "/pay", query: None, headers: &headers, body: body.clone() };
+        let parts = fingerprint::Parts {
+            method: &Method::POST,
+            path: "/pay",
+            query: None,
+            headers: &headers,
+            body: body.clone(),
+        };
         let meaning = Meaning::of(parts, &Rules::default());
         let sent = Sent { body: Some(&body), ..Sent::default() };
         let seed = events.seed(&Asked { sent, headers: &headers, body: &body }, [0; 24]);
@@ -117,7 +122,8 @@ impl Routes {
             first: Duration::from_millis(500),
             max: Duration::from_secs(1),
         };
-        let rules = [("hold", OnUnknown::Hold), ("look-up", OnUnknown::Lookup(lookup)), ("forward", OnUnknown::Forward)];
+        let rules =
+            [("hold", OnUnknown::Hold), ("look-up", OnUnknown::Lookup(lookup)), ("forward", OnUnknown::Forward)];
         let hour = Duration::from_secs(3600);
         let policies = rules.map(|(route, on_unknown)| {
             Arc::new(Policy {

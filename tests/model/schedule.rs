@@ -6,6 +6,7 @@ use oncegate::entry::{Answer, State};
 use oncegate::outbox::event::EventId;
 use rand::RngExt as _;
 
+use crate::desk::by_hand;
 use crate::process::{Manner, Process, Request};
 use crate::requests::{KEYS, Rule, VARIANTS, answer, id, rule};
 use crate::upstream::{Heard, Plan, Send};
@@ -91,10 +92,13 @@ impl Schedule {
                 let now = self.now();
                 self.processes[which].go_on(now);
             }
-            980..990 => {
+            980..984 => {
                 let caller = self.draw(8);
                 self.processes[which].hang_up(caller);
             }
+            984..987 => self.decide(which),
+            987..988 => self.toggle_outage(),
+            988..990 => self.quiet(),
             990..993 => self.world.lock().marks.empty(),
             993..995 => self.world.lock().events.crash(),
             _ => self.end(which),
@@ -146,6 +150,8 @@ impl Schedule {
             index = world.calls.iter().position(in_line).unwrap();
         }
         let luck = match world.rng.random_range(0..100) {
+            0..60 if world.is_ill => Luck::Unheard,
+            60..85 if world.is_ill => Luck::Refused(Failed::Away),
             0..85 => Luck::Well,
             85..89 => Luck::Refused(Failed::Away),
             89..91 => Luck::Refused(Failed::Conflict),
@@ -181,6 +187,40 @@ impl Schedule {
             Duration::from_millis(u64::try_from(time).unwrap())
         };
         self.processes.iter().for_each(|process| process.pass(time));
+    }
+
+    /// A person settles an Unknown entry, rightly or wrongly.
+    fn decide(&mut self, which: usize) {
+        let (key, has_completed) = (self.draw(KEYS), self.draw(2) == 1);
+        self.processes[which].decide(key, has_completed);
+    }
+
+    /// Most of what is asked for is not answered for a while.
+    fn toggle_outage(&mut self) {
+        let mut world = self.world.lock();
+        world.is_ill = !world.is_ill;
+    }
+
+    /// Some seconds in which everybody does what there is to do, but for those who stand still.
+    fn quiet(&mut self) {
+        let (seconds, at_once) = (self.draw(6) + 1, self.world.lock().at_once);
+        self.world.lock().note(0, "quiet", "begins");
+        let is_still =
+            |number: u32| self.processes.iter().any(|one| one.number == number && one.stands_still.is_some());
+        for _ in 0..seconds {
+            {
+                let mut world = self.world.lock();
+                world.at_once = 100;
+                while let Some(index) = world.calls.iter().position(|call| !is_still(call.process)) {
+                    world.carry_out(index, Luck::Well);
+                    world.tell(index);
+                }
+                world.now += i64::try_from(ROUND.as_millis()).unwrap();
+            }
+            let living = self.processes.iter().filter(|process| process.stands_still.is_none());
+            living.for_each(|process| process.live(ROUND));
+        }
+        self.world.lock().at_once = at_once;
     }
 
     fn join(&mut self) {
@@ -224,7 +264,7 @@ impl Schedule {
         }
         let now = {
             let mut world = self.world.lock();
-            world.is_calm = true;
+            (world.is_calm, world.is_ill) = (true, false);
             world.note(0, "calm", "begins");
             while !world.calls.is_empty() {
                 world.carry_out(0, Luck::Well);
@@ -261,7 +301,9 @@ impl Schedule {
             let state = world.tables.rows.get(&id(key)).map(|row| &row.entry.state);
             match state {
                 Some(State::InProgress { .. }) => return Some(format!("key {key} is in progress")),
-                Some(State::Unknown { .. }) if rule(key) == Rule::LookUp => return Some(format!("key {key} is unknown")),
+                Some(State::Unknown { .. }) if rule(key) == Rule::LookUp => {
+                    return Some(format!("key {key} is unknown"));
+                }
                 Some(State::Unknown { .. } | State::Completed { .. } | State::Tombstone { .. }) | None => {}
             }
         }
@@ -277,10 +319,12 @@ impl Schedule {
         for key in 0..KEYS {
             let story = &world.upstream.stories[key];
             let row = world.tables.rows.get(&id(key));
-            let effect = story.effect.as_ref().map(|(_, body)| answer(body));
+            let effect = story.effect().map(|(_, body)| answer(body));
             match row.map(|row| &row.entry.state) {
                 Some(State::Completed { answer, .. }) => {
-                    if effect.as_ref() != Some(answer) {
+                    // What a person says to have happened, counts.
+                    let is_given = *answer == self::answer(&by_hand(key));
+                    if effect.as_ref() != Some(answer) && !is_given {
                         wrongs.push(format!("key {key} is completed with {answer:?}, and what happened is {effect:?}"));
                     }
                     for name in ["asked", "answered"] {
@@ -295,11 +339,12 @@ impl Schedule {
                 None if effect.is_none() => {}
                 other => wrongs.push(format!("key {key} is {other:?}, and what happened is {effect:?}")),
             }
+            let is_kept = world.tables.has_evidence(id(key)) || world.evidence_lost;
             for send in story.sends.iter().filter(|send| is_alive(send.process)) {
-                let is_lost = row.is_none_or(|row| {
+                let is_lost = row.map_or(!is_kept, |row| {
                     let is_its = row.entry.nonce == send.nonce;
                     let is_unfinished = matches!(row.entry.state, State::Unknown { .. } | State::InProgress { .. });
-                    if is_its { is_unfinished } else { row.evidence.is_none() && !world.evidence_lost }
+                    if is_its { is_unfinished } else { !is_kept }
                 });
                 if matches!(send.heard, Some(Heard::Completed(_))) && is_lost {
                     wrongs.push(format!("key {key}: the answer to {send:?} is not kept: {row:?}"));

@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) calls: Vec<Call>,
     /// From then on every call is made at once, and well.
     pub(crate) is_calm: bool,
+    /// Whether most of what is asked for is not answered.
+    pub(crate) is_ill: bool,
     /// How many calls are made at once before, of a hundred.
     pub(crate) at_once: u32,
     /// What must never be, and was.
@@ -101,6 +103,7 @@ impl Shared {
             rng,
             calls: Vec::new(),
             is_calm: false,
+            is_ill: false,
             at_once,
             wrongs: Vec::new(),
             evidence_lost: false,
