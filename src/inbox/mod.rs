@@ -102,7 +102,6 @@ pub mod order;
 pub mod receiver;
 pub mod reconcile;
 mod request;
-pub mod result;
 pub mod retention;
 pub mod rules;
 pub mod source;
@@ -118,6 +117,7 @@ pub use message::{Message, MessageDigest, MessageError};
 pub use retention::RETENTION;
 pub use transaction::{Begun, Inbox, Options, Receipt};
 
+pub use crate::outbox::result;
 pub use crate::storage::{
     Advanced, CallerTransaction, RowKey, StateMachine, Transitioned, TxConnection, TxPool, Versioned,
 };

@@ -7,11 +7,8 @@ use futures_util::future::BoxFuture;
 
 use crate::engine::ledger::StoreError;
 use crate::entry::EntryId;
+pub use crate::outbox::delivery::{QUEUE_PREFIX, attribute, queue_of, subscription_of};
 use crate::outbox::event::NewEvent;
-
-/// What queues of deliveries are called by, before the name of their subscription. No configured queue's name has a
-/// colon.
-pub const QUEUE_PREFIX: &str = "sub:";
 
 /// Most deliveries of one [`Deposits::deposit`]: bounds the transaction.
 pub const MAX_DEPOSIT: usize = 1024;
@@ -19,31 +16,6 @@ pub const MAX_DEPOSIT: usize = 1024;
 /// The longest text of a column in bytes: topic, type, source, route, content type. Keys have
 /// [`MAX_EVENT_KEY_BYTES`](crate::outbox::event::MAX_EVENT_KEY_BYTES).
 pub const MAX_TEXT_BYTES: usize = 255;
-
-/// Names among a delivery's attributes that are the door's own. CloudEvents knows no such names, so they never go
-/// out with a copy, and no message brings them along.
-pub mod attribute {
-    /// The id of the message, as its producer gave it.
-    pub const MESSAGE: &str = "oncegate-message";
-    /// Where it was in the broker.
-    pub const PLACE: &str = "oncegate-place";
-    /// The business key: what the engine knows it by.
-    pub const KEY: &str = "oncegate-key";
-    /// The version of its entity, where the subscription has versions.
-    pub const VERSION: &str = "oncegate-version";
-}
-
-/// The queue in which the deliveries of `subscription` are.
-#[must_use]
-pub fn queue_of(subscription: &str) -> Box<str> {
-    format!("{QUEUE_PREFIX}{subscription}").into()
-}
-
-/// The subscription whose deliveries are in `queue`, if it is one of deliveries.
-#[must_use]
-pub fn subscription_of(queue: &str) -> Option<&str> {
-    queue.strip_prefix(QUEUE_PREFIX)
-}
 
 /// `text` as a column takes it: at most [`MAX_TEXT_BYTES`] long and without NUL. A message whose type is a novel is
 /// delivered all the same; the whole text is among its attributes.

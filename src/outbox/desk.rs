@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::event::{Attributes, EventId, OnFailure};
 use crate::clock::Timestamp;
+use crate::engine::desk::Actor;
 use crate::engine::ledger::StoreError;
 use crate::entry::EntryId;
 
@@ -40,7 +41,7 @@ pub trait Desk: Send + Sync + 'static {
     /// If the database can't be asked.
     fn relays(&self) -> BoxFuture<'_, Result<Vec<Seen>, StoreError>>;
 
-    /// Retries or discards. Each event is changed, and its change put on record, once, however many people order
+    /// Retries or discards, and puts on record by whom. Each event is changed, and its change put on record, once, however many people order
     /// the same at the same time. One that is in a relay's hands is left alone.
     ///
     /// A retried one keeps its id and its place, and its attempts begin anew. A discarded one lets those of its
@@ -48,7 +49,15 @@ pub trait Desk: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the database can't be asked; then nothing is written. After [`StoreError::CommitUnknown`] look again.
-    fn act<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Acted, StoreError>>;
+    fn act_by<'a>(&'a self, order: &'a Order, by: Option<&'a Actor>) -> BoxFuture<'a, Result<Acted, StoreError>>;
+
+    /// As [`Self::act_by`], by nobody in particular.
+    ///
+    /// # Errors
+    /// As [`Self::act_by`].
+    fn act<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Acted, StoreError>> {
+        self.act_by(order, None)
+    }
 }
 
 /// A relay, as people see it.
@@ -119,6 +128,8 @@ pub struct Filter {
     pub states: Vec<State>,
     /// Of this queue.
     pub queue: Option<Box<str>>,
+    /// Of this topic.
+    pub topic: Option<Box<str>>,
     /// Of this route.
     pub route: Option<Box<str>>,
     /// Of this key.
@@ -211,6 +222,8 @@ pub struct Taken {
     pub action: Box<str>,
     /// In which state the event was.
     pub state: State,
+    /// Who, if they said so.
+    pub by: Option<Actor>,
     /// Why.
     pub reason: Box<str>,
     /// When.

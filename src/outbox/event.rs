@@ -49,6 +49,13 @@ impl EventId {
         Self::cut(Sha256::new_with_prefix(b"dead").chain_update(self.0).chain_update(redrives.to_be_bytes()))
     }
 
+    /// Reads its form for people.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hex.then(|| u128::from_str_radix(text, 16).ok())?.map(|id| Self(id.to_be_bytes()))
+    }
+
     fn cut(digest: Sha256) -> Self {
         let digest = digest.finalize();
         let mut id = [0; 16];

@@ -7,6 +7,7 @@
 
 mod backlog;
 pub mod data;
+pub mod delivery;
 pub mod desk;
 pub mod event;
 pub mod key;
@@ -14,6 +15,7 @@ pub mod lane;
 pub mod late;
 mod reach;
 pub mod relay;
+pub mod result;
 pub mod rule;
 pub mod seed;
 pub mod status;

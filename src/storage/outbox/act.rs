@@ -6,6 +6,7 @@ use super::choose::Chooser;
 use super::listed::{self, states, stored_state};
 use super::{fetch, lanes, line, rows, stored};
 use crate::clock::{Timestamp, millis};
+use crate::engine::desk::Actor;
 use crate::inbox::store::attribute;
 use crate::outbox::desk::{Acted, Action, Listed, MAX_LISTED, Mode, Order, State, Which};
 use crate::outbox::event::EventId;
@@ -56,12 +57,14 @@ static CHANGE: Statement = Statement::new(|dialect, size| {
     )
 });
 
-const RECORD: [Column; 5] = [
+const RECORD: [Column; 7] = [
     Column::int("v_position"),
     Column::text("v_action"),
     Column::int("v_from"),
     Column::text("v_reason"),
     Column::int("v_now"),
+    Column::text("v_actor"),
+    Column::text("v_authority"),
 ];
 
 static PUT_ON_RECORD: Statement = Statement::new(|dialect, size| {
@@ -69,15 +72,15 @@ static PUT_ON_RECORD: Statement = Statement::new(|dialect, size| {
     dialect.insert_new(
         &RECORD,
         size,
-        "event_actions (event, action, state, reason, acted_at)",
-        &format!("{ids}, v.v_action, v.v_from, v.v_reason, v.v_now"),
+        "event_actions (event, action, state, reason, acted_at, actor, authority)",
+        &format!("{ids}, v.v_action, v.v_from, v.v_reason, v.v_now, v.v_actor, v.v_authority"),
         "v.v_position > 0",
     )
 });
 
 /// Locks the queues' lanes first and reads then: what is true stays true until the commit, so that of two who
 /// order the same, one changes and the other finds it changed.
-pub(super) async fn act(transaction: &mut Transaction<'_>, order: &Order) -> sqlx::Result<Acted> {
+pub(super) async fn act(transaction: &mut Transaction<'_>, order: &Order, by: Option<&Actor>) -> sqlx::Result<Acted> {
     let (now, sealer) = (transaction.now, transaction.sealer);
     let mut conn = transaction.conn();
     let found = find(&mut conn, &order.to).await?;
@@ -99,7 +102,7 @@ pub(super) async fn act(transaction: &mut Transaction<'_>, order: &Order) -> sql
         }
     }
     if order.mode == Mode::Carry {
-        carry(&mut conn, now, order, &acted.changed).await?;
+        carry(&mut conn, now, order, by, &acted.changed).await?;
         for queue in queues {
             let changed = acted.changed.iter().filter(|event| *event.queue == *queue);
             free(&mut conn, queue, now, changed.map(|event| event.position).collect()).await?;
@@ -150,8 +153,15 @@ fn waits_for_its_key(event: &Listed) -> bool {
     event.state != State::Retrying && event.attributes.contains_key(attribute::VERSION)
 }
 
-async fn carry(conn: &mut Conn<'_>, now: Timestamp, order: &Order, events: &[Listed]) -> sqlx::Result<()> {
+async fn carry(
+    conn: &mut Conn<'_>,
+    now: Timestamp,
+    order: &Order,
+    by: Option<&Actor>,
+    events: &[Listed],
+) -> sqlx::Result<()> {
     let reason = rows::clean(&order.reason);
+    let actor = by.map(|by| rows::clean(&by.name));
     let anew = i64::from(order.action == Action::Retry);
     let change = |event: &Listed| {
         let from = stored_state(event.state);
@@ -166,7 +176,9 @@ async fn carry(conn: &mut Conn<'_>, now: Timestamp, order: &Order, events: &[Lis
     };
     let record = |event: &Listed| {
         let (action, from) = (order.action.as_str(), stored_state(event.state));
-        [event.position.into(), action.into(), from.into(), reason.as_str().into(), now.0.into()]
+        let (actor, authority) = (Value::Text(actor.as_deref()), Value::Text(by.map(|by| &*by.authority)));
+        let reason = reason.as_str().into();
+        [event.position.into(), action.into(), from.into(), reason, now.0.into(), actor, authority]
     };
     rows::execute(conn, &CHANGE, &events.iter().map(change).collect::<Vec<_>>(), &[]).await?;
     // One at a time: a row that is repeated as padding would be put on record twice.

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use super::{record, rows, stored};
 use crate::clock::Timestamp;
+use crate::engine::desk::Actor;
 use crate::engine::ledger::StoreError;
 use crate::inbox::store::attribute;
 use crate::outbox::desk::{Filter, Listed, MAX_LISTED, Of, Shown, State, Taken};
@@ -34,7 +35,7 @@ pub(super) fn filter(dialect: Dialect) -> String {
     let has_key = dialect.contains("e.attributes");
     format!(
         "e.state = ? AND CASE WHEN SUBSTR(e.queue, 1, 4) = 'sub:' THEN 1 ELSE 0 END = ? \
-         AND (? = 0 OR e.queue = ?) AND (? = 0 OR e.route = ?) AND (? = 0 OR e.result = ?) \
+         AND (? = 0 OR e.queue = ?) AND (? = 0 OR e.topic = ?) AND (? = 0 OR e.route = ?) AND (? = 0 OR e.result = ?) \
          AND (? = 0 OR e.event_key = ? OR e.entry = ? OR {has_key})"
     )
 }
@@ -62,7 +63,7 @@ static SHOW: Statement = Statement::new(|_, _| {
 });
 
 static ACTIONS: Statement = Statement::new(|_, _| {
-    "SELECT a.action, a.state, a.reason, a.acted_at FROM event_actions AS a WHERE a.event = ? ORDER BY a.number \
+    "SELECT a.action, a.state, a.reason, a.acted_at, a.actor, a.authority FROM event_actions AS a WHERE a.event = ? ORDER BY a.number \
      LIMIT ?"
         .to_owned()
 });
@@ -94,7 +95,7 @@ pub(super) fn filter_values<'a>(state: State, filter: &'a Filter, said: Option<&
         Of::Deliveries => 1,
     };
     let mut values = vec![stored_state(state).into(), of.into()];
-    for wanted in [&filter.queue, &filter.route, &filter.result] {
+    for wanted in [&filter.queue, &filter.topic, &filter.route, &filter.result] {
         values.push(i64::from(wanted.is_some()).into());
         values.push(wanted.as_deref().unwrap_or_default().into());
     }
@@ -180,7 +181,9 @@ fn shown(row: &Row, actions: &[Row], sealer: &Sealer) -> sqlx::Result<Shown> {
     let text = |row: &Row, column| row.bytes(column).map(|bytes| Box::<str>::from(String::from_utf8_lossy(&bytes)));
     let taken = |row: &Row| {
         let (action, reason) = (text(row, 0)?, text(row, 2)?);
-        Ok(Taken { action, state: read_state(row, 1)?, reason, at: Timestamp(row.int(3)?) })
+        let maybe = |column| row.maybe_bytes(column).map(|bytes| Some(String::from_utf8_lossy(&bytes?).into()));
+        let by = maybe(4)?.zip(maybe(5)?).map(|(name, authority)| Actor { name, authority });
+        Ok(Taken { action, state: read_state(row, 1)?, by, reason, at: Timestamp(row.int(3)?) })
     };
     // As it is stored where it does not open, like all that makes no sense here.
     let stored = Bytes::from(row.bytes(COUNT + 4)?);

@@ -31,6 +31,7 @@ use futures_util::future::BoxFuture;
 
 use super::Store;
 use super::transaction::within;
+use crate::engine::desk::Actor;
 use crate::engine::ledger::StoreError;
 use crate::outbox::desk::{Acted, Desk, Filter, Listed, Order, Seen, Shown};
 use crate::outbox::event::EventId;
@@ -145,10 +146,10 @@ impl Desk for Store {
         Box::pin(relays::seen(self))
     }
 
-    fn act<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Acted, StoreError>> {
+    fn act_by<'a>(&'a self, order: &'a Order, by: Option<&'a Actor>) -> BoxFuture<'a, Result<Acted, StoreError>> {
         Box::pin(async move {
             let mut transaction = self.begin().await?;
-            let work = within(self.statement_timeout, act::act(&mut transaction, order)).await;
+            let work = within(self.statement_timeout, act::act(&mut transaction, order, by)).await;
             transaction.end(work).await
         })
     }

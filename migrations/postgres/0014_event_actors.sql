@@ -1,0 +1,4 @@
+-- Who did it, as they call themselves, and what let them. NULL where nobody said.
+ALTER TABLE event_actions
+    ADD COLUMN actor     TEXT,
+    ADD COLUMN authority TEXT COLLATE "C";
