@@ -40,6 +40,7 @@ pub enum Situation {
     UpstreamFailed,
     UpstreamTimeout,
     NoEntry,
+    NotConfigured,
     EntryChanged,
     StateNotNamed,
     NotSettled,
@@ -77,7 +78,7 @@ pub struct Facts {
 
 impl Situation {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyReused,
@@ -103,6 +104,7 @@ impl Situation {
         Self::UpstreamFailed,
         Self::UpstreamTimeout,
         Self::NoEntry,
+        Self::NotConfigured,
         Self::EntryChanged,
         Self::StateNotNamed,
         Self::NotSettled,

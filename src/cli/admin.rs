@@ -13,6 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use oncegate::config::{Config, Secret};
 use oncegate::server::OnDatabase;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -36,6 +37,47 @@ pub(super) struct Reach {
     /// With --admin: what is shown there.
     #[arg(long, hide = true, env = "ONCEGATE_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
+}
+
+/// How operators are answered about what lies in the work table.
+#[derive(Debug, Args)]
+pub(super) struct WorkReach {
+    #[command(flatten)]
+    configured: Configured,
+    /// Acts on the database itself, as without --admin.
+    #[arg(long, conflicts_with = "admin")]
+    direct: bool,
+    /// Asks the gateway that answers operators there, such as http://10.0.0.5:8081, and reads no configuration. Without:
+    /// the database that the configuration names, through no gateway.
+    #[arg(long, value_name = "URL", env = "ONCEGATE_ADMIN_URL")]
+    admin: Option<Uri>,
+    /// With --admin: what is shown there.
+    #[arg(long, hide = true, env = "ONCEGATE_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
+}
+
+impl WorkReach {
+    /// As [`Reach::ask`].
+    pub(super) async fn ask(self, ask: Ask) -> Result<Value, Failure> {
+        let Self { configured, direct, admin, admin_token } = self;
+        let direct = direct || admin.is_none();
+        Reach { configured, direct, admin, admin_token }.ask(ask).await
+    }
+}
+
+/// A path with parameters.
+pub(super) fn target(path: &str, parameters: &[(&str, Value)]) -> String {
+    let pairs = parameters.iter().map(|(name, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{name}={}", utf8_percent_encode(&value, NON_ALPHANUMERIC))
+    });
+    let query = pairs.collect::<Vec<_>>().join("&");
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+/// A name as a segment of a path.
+pub(super) fn segment(name: &str) -> impl std::fmt::Display + '_ {
+    utf8_percent_encode(name, NON_ALPHANUMERIC)
 }
 
 /// Something to ask.

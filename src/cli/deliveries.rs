@@ -1,12 +1,11 @@
 //! `oncegate deliveries`: what subscriptions have received, and what came of it.
 
 use clap::Args;
-use oncegate::entry::{EntryId, Identity, Key, Namespace, Scope};
-use oncegate::inbox::result::DeliveryResult;
-use oncegate::inbox::store::queue_of;
-use oncegate::outbox::desk::{Filter, Of, State};
+use oncegate::outbox::desk::State;
+use oncegate::outbox::result::DeliveryResult;
+use serde_json::{Value, json};
 
-use super::desk::{self, Filters, Rows};
+use super::desk::{self, Filters, Rows, named, states};
 
 /// Of deliveries.
 pub(super) type Deliveries = Rows<DeliveryFilters>;
@@ -19,6 +18,9 @@ pub(super) struct DeliveryFilters {
     /// Of this subscription.
     #[arg(long)]
     subscription: Option<String>,
+    /// Of this topic.
+    #[arg(long)]
+    topic: Option<String>,
     /// Of this key: the business key (where what is stored is sealed, with --subscription), or what they are ordered
     /// by.
     #[arg(long)]
@@ -35,23 +37,11 @@ fn result(text: &str) -> Result<DeliveryResult, String> {
 }
 
 impl Filters for DeliveryFilters {
-    const OF: Of = Of::Deliveries;
+    const MANY: &'static str = "deliveries";
 
-    fn filter(&self) -> Filter {
-        Filter {
-            of: Self::OF,
-            states: self.state.clone(),
-            queue: self.subscription.as_deref().map(queue_of),
-            key: self.key.as_deref().map(Into::into),
-            entry: self.subscription.as_deref().zip(self.key.as_deref()).and_then(|(name, key)| entry(name, key)),
-            result: self.result.map(|result| result.as_str().into()),
-            ..Filter::default()
-        }
+    fn named(&self) -> Vec<(&'static str, Value)> {
+        let texts = [("subscription", &self.subscription), ("topic", &self.topic), ("key", &self.key)];
+        let result = self.result.map(|result| ("result", json!(result.as_str())));
+        states(&self.state).into_iter().chain(named(texts)).chain(result).collect()
     }
-}
-
-/// The entry of a business key of a subscription.
-fn entry(subscription: &str, key: &str) -> Option<EntryId> {
-    let namespace = Namespace::from_stored(&queue_of(subscription));
-    Some(Identity { namespace, scope: Scope::Global, key: Key::from_business(key).ok()? }.id())
 }

@@ -1,31 +1,36 @@
 //! What `oncegate events` and `oncegate deliveries` have in common: rows of the work table, and what a person decides
-//! about them. Directly on the database.
-
-use std::time::Duration;
+//! about them.
 
 use clap::{Args, Subcommand, ValueEnum};
-use oncegate::outbox::desk::{Acted, Action, Desk as _, Filter, Listed, MAX_LISTED, Mode, Of, Order, State, Which};
+use oncegate::outbox::desk::{MAX_LISTED, State};
 use oncegate::outbox::event::EventId;
-use oncegate::server;
+use serde_json::{Map, Value, json};
 
+use super::Failure;
+use super::admin::{Ask, WorkReach, target};
 use super::desk_text as text;
 use super::serve::block_on;
-use super::trouble::Troubles;
-use super::{Configured, Failure, failed};
-
-/// How long what is discarded is kept for people.
-const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// Gives up, for people.
-const DISCARD: Action = Action::Discard { keep: KEEP_DISCARDED };
 
 /// Which rows a command is about.
 pub(super) trait Filters: Args {
-    /// What they are.
-    const OF: Of;
+    /// What they are called, by people and by the operators' endpoints.
+    const MANY: &'static str;
 
     /// Those that the command line names.
-    fn filter(&self) -> Filter;
+    fn named(&self) -> Vec<(&'static str, Value)>;
+}
+
+/// The filters among `texts` that were given.
+pub(super) fn named<'a>(
+    texts: impl IntoIterator<Item = (&'static str, &'a Option<String>)>,
+) -> impl Iterator<Item = (&'static str, Value)> {
+    texts.into_iter().filter_map(|(name, text)| Some((name, json!(text.as_ref()?))))
+}
+
+/// States as a filter.
+pub(super) fn states(states: &[State]) -> Option<(&'static str, Value)> {
+    let words: Vec<_> = states.iter().map(|state| state.as_str()).collect();
+    (!words.is_empty()).then(|| ("state", json!(words.join(","))))
 }
 
 /// What can be done with rows of the work table.
@@ -47,9 +52,9 @@ impl<F: Filters> Rows<F> {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self {
             Self::List(list) => block_on(list.run()),
-            Self::Show(show) => block_on(show.run()),
-            Self::Retry(act) => block_on(act.run(Action::Retry)),
-            Self::Discard(act) => block_on(act.run(DISCARD)),
+            Self::Show(show) => block_on(show.run(F::MANY)),
+            Self::Retry(act) => block_on(act.run("retry")),
+            Self::Discard(act) => block_on(act.run("discard")),
         }
     }
 }
@@ -57,7 +62,7 @@ impl<F: Filters> Rows<F> {
 #[derive(Debug, Args)]
 pub(super) struct List<F: Filters> {
     #[command(flatten)]
-    configured: Configured,
+    reach: WorkReach,
     #[command(flatten)]
     filters: F,
     /// Most to list.
@@ -73,7 +78,7 @@ pub(super) struct List<F: Filters> {
 #[derive(Debug, Args)]
 pub(super) struct Show {
     #[command(flatten)]
-    configured: Configured,
+    reach: WorkReach,
     /// The id: 32 hexadecimal digits.
     #[arg(value_parser = event_id)]
     id: EventId,
@@ -87,7 +92,7 @@ pub(super) struct Show {
 #[derive(Debug, Args)]
 pub(super) struct Act<F: Filters> {
     #[command(flatten)]
-    configured: Configured,
+    reach: WorkReach,
     /// The ids.
     #[arg(value_parser = event_id, required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<EventId>,
@@ -105,6 +110,9 @@ pub(super) struct Act<F: Filters> {
     /// Why; kept on record with each.
     #[arg(long)]
     reason: String,
+    /// Who you are; kept on record with each.
+    #[arg(long, env = "USER", default_value = "unnamed")]
+    actor: String,
     #[command(flatten)]
     format: Format,
 }
@@ -122,13 +130,16 @@ pub(super) enum Output {
     Json,
 }
 
-fn event_id(text: &str) -> Result<EventId, String> {
-    let wrong = || "an id has 32 hexadecimal digits".to_owned();
-    if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(wrong());
+/// Prints what was told.
+pub(super) fn print(format: &Format, value: &Value, told: impl FnOnce(&Value) -> String) {
+    match format.output {
+        Output::Text => print!("{}", told(value)),
+        Output::Json => println!("{value}"),
     }
-    let id = u128::from_str_radix(text, 16).map_err(|_| wrong())?;
-    Ok(EventId(id.to_be_bytes()))
+}
+
+fn event_id(text: &str) -> Result<EventId, String> {
+    EventId::from_hex(text).ok_or_else(|| "an id has 32 hexadecimal digits".to_owned())
 }
 
 /// A state as people write it.
@@ -138,80 +149,58 @@ pub(super) fn state(text: &str) -> Result<State, String> {
 }
 
 impl<F: Filters> List<F> {
-    pub(super) async fn run(self) -> Result<(), Failure> {
-        let store = server::open_store(&self.configured.load()?).await.map_err(failed)?;
-        let mut filter = self.filters.filter();
-        if filter.result.is_some() && filter.states.is_empty() {
-            filter.states = vec![State::Parked, State::Sent, State::Discarded];
-        }
-        let listed = store.list(&filter, self.before, self.limit).await.map_err(failed)?;
-        let troubles = Troubles::new(&store.relays().await.map_err(failed)?, &listed);
-        store.close().await;
+    async fn run(self) -> Result<(), Failure> {
+        let mut parameters = self.filters.named();
+        parameters.extend(self.before.map(|before| ("after", json!(before))));
+        parameters.push(("limit", json!(self.limit)));
+        let listed = self.reach.ask(Ask::get(target(&format!("/{}", F::MANY), &parameters))).await?;
         match self.format.output {
-            Output::Text => print!("{}{}", text::table(F::OF, &listed), troubles.lines()),
-            Output::Json => println!("{}", text::json_list(&listed, &troubles)),
+            Output::Text => print!("{}", text::list(F::MANY, &listed)),
+            Output::Json => println!("{}", listed[F::MANY]),
         }
         Ok(())
     }
 }
 
 impl Show {
-    pub(super) async fn run(self) -> Result<(), Failure> {
-        let store = server::open_store(&self.configured.load()?).await.map_err(failed)?;
-        let shown = store.show(self.id).await.map_err(failed)?;
-        let relays = store.relays().await.map_err(failed)?;
-        let troubles = Troubles::new(&relays, shown.as_ref().map(|shown| &shown.listed));
-        store.close().await;
-        let Some(shown) = shown else {
-            return Err(Failure::NotAll(format!("there is no {}", self.id)));
-        };
-        match self.format.output {
-            Output::Text => print!("{}", text::page(&shown, &troubles, self.data)),
-            Output::Json => println!("{}", text::json_page(&shown, &troubles, self.data)),
-        }
+    async fn run(self, many: &str) -> Result<(), Failure> {
+        let parameters = [("data", json!(self.data))];
+        let shown = self.reach.ask(Ask::get(target(&format!("/{many}/{}", self.id), &parameters))).await?;
+        print(&self.format, &shown, text::page);
         Ok(())
     }
 }
 
 impl<F: Filters> Act<F> {
-    pub(super) async fn run(self, action: Action) -> Result<(), Failure> {
-        let order = self.order(action)?;
-        let store = server::open_store(&self.configured.load()?).await.map_err(failed)?;
-        let acted = store.act(&order).await.map_err(failed)?;
-        store.close().await;
-        match self.format.output {
-            Output::Text => print!("{}", text::acted(&order, &acted)),
-            Output::Json => println!("{}", text::json_acted(&order, &acted)),
+    async fn run(self, action: &str) -> Result<(), Failure> {
+        let body = self.body()?;
+        let acted = self.reach.ask(Ask::post(format!("/{}/{action}", F::MANY), body)).await?;
+        print(&self.format, &acted, text::acted);
+        match self.ids.len().saturating_sub(text::list_of(&acted["changed"]).len()) {
+            // Who names ids wants to know that one was left alone.
+            left @ 1.. if !self.all => {
+                Err(Failure::NotAll(format!("{left} of them are not there, in flight, or not in such a state")))
+            }
+            _ => Ok(()),
         }
-        self.all_done(&acted)
     }
 
-    fn order(&self, action: Action) -> Result<Order, Failure> {
-        let mut filter = self.filters.filter();
-        let is_filtered = filter != Filter { of: F::OF, ..Filter::default() };
-        if !self.all && is_filtered {
+    fn body(&self) -> Result<Value, Failure> {
+        let filter = self.filters.named();
+        let mut body = json!({ "reason": self.reason, "actor": self.actor, "dry_run": self.dry_run });
+        if self.all {
+            body["filter"] =
+                filter.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into();
+            body["limit"] = json!(self.limit);
+            return Ok(body);
+        }
+        if !filter.is_empty() {
             return Err(Failure::Wrong("filters are for --all, not for ids".to_owned()));
         }
-        if filter.states.is_empty() {
-            filter.states.push(State::Parked);
-        }
-        let to = if self.all { Which::All { filter, limit: self.limit } } else { Which::Ids(self.ids.clone()) };
-        let mode = if self.dry_run { Mode::DryRun } else { Mode::Carry };
-        Ok(Order { action, to, reason: self.reason.as_str().into(), mode })
-    }
-
-    /// Who names ids wants to know that one was left alone.
-    fn all_done(&self, acted: &Acted) -> Result<(), Failure> {
-        if self.all {
-            return Ok(());
-        }
-        let is_left = |id: &&EventId| {
-            let id = id.to_string();
-            !acted.changed.iter().any(|event: &Listed| *event.id == *id)
-        };
-        match self.ids.iter().filter(is_left).count() {
-            0 => Ok(()),
-            left => Err(Failure::NotAll(format!("{left} of them are not there, in flight, or not in such a state"))),
-        }
+        let mut ids = self.ids.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        body["ids"] = ids.iter().map(ToString::to_string).collect();
+        Ok(body)
     }
 }

@@ -7,11 +7,10 @@ use http::header::IF_MATCH;
 use oncegate::config::Period;
 use oncegate::engine::desk::{MAX_LISTED, Stage};
 use oncegate::entry::EntryId;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::admin::{Ask, Reach};
-use super::desk::{Format, Output};
+use super::admin::{Ask, Reach, target};
+use super::desk::{Format, print};
 use super::entries_text as text;
 use super::serve::block_on;
 use super::{Failure, failed};
@@ -187,23 +186,6 @@ impl Filters {
         // Rounded up: what is a little younger is left alone.
         let age = self.older_than.map(|age| ("older_than_seconds", json!(age.get().as_millis().div_ceil(1000))));
         texts.chain(age).collect()
-    }
-}
-
-/// A path with parameters.
-fn target(path: &str, parameters: &[(&str, Value)]) -> String {
-    let pairs = parameters.iter().map(|(name, value)| {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        format!("{name}={}", utf8_percent_encode(&value, NON_ALPHANUMERIC))
-    });
-    let query = pairs.collect::<Vec<_>>().join("&");
-    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
-}
-
-fn print(format: &Format, value: &Value, told: impl FnOnce(&Value) -> String) {
-    match format.output {
-        Output::Text => print!("{}", told(value)),
-        Output::Json => println!("{value}"),
     }
 }
 

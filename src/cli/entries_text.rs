@@ -1,16 +1,8 @@
 //! How `oncegate entries` prints.
 
-use oncegate::clock::Timestamp;
 use serde_json::Value;
 
-use super::desk_text::{date, one_line};
-
-macro_rules! line {
-    ($text:ident, $($format:tt)*) => {{
-        $text.push_str(&format!($($format)*));
-        $text.push('\n');
-    }};
-}
+use super::desk_text::{at, line, list_of as list, word};
 
 pub(super) fn table(page: &Value) -> String {
     let mut text = String::new();
@@ -148,23 +140,6 @@ fn fact(text: &mut String, name: &str, value: String) {
     if !value.is_empty() {
         line!(text, "{name:14} {value}");
     }
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-/// A value for a person: what others wrote must not paint on the screen.
-fn word(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => one_line(text),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
-    }
-}
-
-fn at(millis: &Value) -> String {
-    millis.as_i64().map_or(String::new(), |millis| date(Timestamp(millis)))
 }
 
 /// An age in its largest unit.

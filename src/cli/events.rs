@@ -1,9 +1,10 @@
 //! `oncegate events`: what lies in the outbox, and what becomes of it.
 
 use clap::Args;
-use oncegate::outbox::desk::{Filter, Of, State};
+use oncegate::outbox::desk::State;
+use serde_json::Value;
 
-use super::desk::{self, Filters, Rows};
+use super::desk::{self, Filters, Rows, named, states};
 
 /// Of events.
 pub(super) type Events = Rows<EventFilters>;
@@ -16,6 +17,9 @@ pub(super) struct EventFilters {
     /// Of this queue.
     #[arg(long)]
     queue: Option<String>,
+    /// Of this topic.
+    #[arg(long)]
+    topic: Option<String>,
     /// Of this route.
     #[arg(long)]
     route: Option<String>,
@@ -25,17 +29,10 @@ pub(super) struct EventFilters {
 }
 
 impl Filters for EventFilters {
-    const OF: Of = Of::Events;
+    const MANY: &'static str = "events";
 
-    fn filter(&self) -> Filter {
-        let text = |text: &Option<String>| text.as_deref().map(Into::into);
-        Filter {
-            of: Self::OF,
-            states: self.state.clone(),
-            queue: text(&self.queue),
-            route: text(&self.route),
-            key: text(&self.key),
-            ..Filter::default()
-        }
+    fn named(&self) -> Vec<(&'static str, Value)> {
+        let texts = [("queue", &self.queue), ("topic", &self.topic), ("route", &self.route), ("key", &self.key)];
+        states(&self.state).into_iter().chain(named(texts)).collect()
     }
 }

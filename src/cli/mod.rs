@@ -12,8 +12,9 @@ mod events;
 mod files;
 mod identity;
 mod reconcile;
+mod routes;
 mod serve;
-mod trouble;
+mod subscriptions;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,6 +59,12 @@ enum Command {
     /// What subscriptions have received, and what came of it.
     #[command(subcommand)]
     Deliveries(deliveries::Deliveries),
+    /// In which mode routes are, and switching it while gateways run.
+    #[command(subcommand)]
+    Routes(routes::Routes),
+    /// Whether subscriptions deliver, and pausing them while gateways run.
+    #[command(subcommand)]
+    Subscriptions(subscriptions::Subscriptions),
     /// How far subscriptions have come in embedded queues.
     #[command(subcommand)]
     Cursors(cursors::Cursors),
@@ -152,6 +159,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Entries(entries) => entries.run(),
         Command::Events(events) => events.run(),
         Command::Deliveries(deliveries) => deliveries.run(),
+        Command::Routes(routes) => routes.run(),
+        Command::Subscriptions(subscriptions) => subscriptions.run(),
         Command::Cursors(cursors) => cursors.run(),
         Command::Reconcile(reconcile) => reconcile.run(),
     };

@@ -26,6 +26,8 @@ pub mod policy;
 mod record;
 mod secure;
 mod settle;
+pub mod switchboard;
+pub mod switches;
 mod waiters;
 
 use std::collections::HashMap;

@@ -15,6 +15,7 @@ use super::docs::Docs;
 use super::gateway::Gateway;
 use super::reply::{Caller, IDENTITY_CHANGED};
 use super::request_state::RequestState;
+use super::route::Mode;
 use super::sender;
 use crate::auth::ScopeKind;
 use crate::auth::token::PREFIX;
@@ -304,13 +305,10 @@ impl super::gateway::Inner {
     /// that nothing was.
     fn namespace(&self, name: &str) -> Result<Option<Asked>, Problem> {
         let untold = |because| Err(Problem::new(Situation::Unavailable).because(because));
-        if Namespace::new(name).is_ok_and(|name| {
-            let observed = name.observed();
-            self.guards.iter().any(|guard| guard.policy.namespace == observed)
-        }) {
+        let guards = || self.guards.iter().filter(|guard| guard.policy.namespace.as_str() == name);
+        if guards().any(|guard| guard.mode.now() == Mode::Observe) {
             return untold("The route only observes: it keeps no answers, and does not know what was executed.");
         }
-        let guards = || self.guards.iter().filter(|guard| guard.policy.namespace.as_str() == name);
         let Some(guard) = guards().next() else { return Ok(None) };
         if !guards().all(|guard| guard.identity.holds()) {
             return untold(IDENTITY_CHANGED);

@@ -14,7 +14,7 @@ use super::body::BodyLimits;
 use super::guarded::Guarded;
 use super::peer::Peer;
 use super::reply::Caller;
-use super::route::{Guard, Mode, Route};
+use super::route::{Guard, Route};
 use super::{forwarded, framing};
 use crate::auth::token::Tokens;
 use crate::auth::{Authenticator, Principal};
@@ -70,17 +70,18 @@ impl Gateway {
             Err(NotFound::NoRoute) => return caller.refuse(Problem::new(Situation::NoRoute)),
             Err(NotFound::MethodNotAllowed { allow }) => return method_not_allowed(&caller, &allow),
         };
-        let guard = route.guard.as_ref().filter(|_| is_guarded(&parts.method));
+        let guard = route.guard.as_ref().filter(|_| is_guarded(&parts.method)).map(|guard| (guard, guard.mode.now()));
         self.0.authenticator.cleanse(caller.peer.addr.ip(), &mut parts.headers);
-        let sender = match self.0.sender(route, guard.map(|guard| &**guard), &parts, &caller.peer).await {
+        let sender = match self.0.sender(route, guard.map(|(guard, mode)| (&**guard, mode)), &parts, &caller.peer).await
+        {
             Ok(sender) => sender,
             Err(problem) => return caller.refuse(problem),
         };
         match guard {
-            Some(guard) => {
+            Some((guard, mode)) => {
                 let gateway = &self.0;
                 // Boxed: the guarded way is much larger than passing through, and rarer.
-                let guarded = Guarded { gateway, route, guard, params: &params, caller: &caller, sender };
+                let guarded = Guarded { gateway, route, guard, mode, params: &params, caller: &caller, sender };
                 Box::pin(guarded.answer(parts, body)).await
             }
             None => self.0.pass(route, Request::from_parts(parts, body), sender.as_ref(), &caller).await,
@@ -132,11 +133,6 @@ impl Inner {
         self.authenticator.identify(sender, &mut parts.headers);
         let trust = if trusted { forwarded::Trust::Proxy } else { forwarded::Trust::Nobody };
         forwarded::apply(parts, peer, trust);
-    }
-
-    /// Whether the guard takes part at all.
-    pub(super) fn observes(guard: &Guard) -> bool {
-        guard.mode == Mode::Observe
     }
 }
 

@@ -12,10 +12,11 @@ use http::{HeaderValue, Request, Response, header};
 use super::gateway::Inner;
 use super::outgoing::Outgoing;
 use super::reply::{Caller, IDENTITY_CHANGED, Reply};
-use super::route::{Guard, Keyless, Mode, Route};
+use super::route::{Guard, Keyless, Mode, Route, TokenUse};
 use super::{body, forwarded, keyed, preference, reply, sender, token};
 use crate::auth::{AuthError, Principal};
-use crate::engine::{Arrival, Arrived, Reason, Verdict};
+use crate::clock;
+use crate::engine::{Arrival, Arrived, Policy, Reason, Verdict};
 use crate::entry::fingerprint::{self, Meaning};
 use crate::entry::source::{ResolvedKey, Sent};
 use crate::entry::{Answer, Key, Outcome, Scope};
@@ -28,6 +29,8 @@ pub(super) struct Guarded<'a> {
     pub(super) gateway: &'a Inner,
     pub(super) route: &'a Arc<Route>,
     pub(super) guard: &'a Arc<Guard>,
+    /// The guard's, when the request came.
+    pub(super) mode: Mode,
     pub(super) params: &'a [(&'a str, Cow<'a, str>)],
     pub(super) caller: &'a Caller,
     /// Who sends it; `None` where nobody had to say, and nobody did.
@@ -37,13 +40,11 @@ pub(super) struct Guarded<'a> {
 impl Guarded<'_> {
     /// Answers the request.
     pub(super) async fn answer(self, parts: Parts, body: Body) -> Response<Body> {
-        if Inner::observes(self.guard) {
-            return self.observe(parts, body).await;
-        }
-        match self.admit(parts, body).await {
-            Ok(response) => response,
-            Err(problem) => self.caller.refuse(problem),
-        }
+        let answered = match self.mode {
+            Mode::Observe => self.observe(parts, body).await,
+            Mode::Enforce | Mode::ReplayOnly => self.admit(parts, body).await,
+        };
+        answered.unwrap_or_else(|problem| self.caller.refuse(problem))
     }
 
     async fn admit(&self, parts: Parts, body: Body) -> Result<Response<Body>, Problem> {
@@ -57,7 +58,7 @@ impl Guarded<'_> {
         let Some(key) = self.key(&sent, permission.as_ref())? else {
             return match self.guard.keyless {
                 Keyless::Refused => Err(Problem::new(Situation::KeyMissing)),
-                Keyless::Passed if self.guard.mode == Mode::ReplayOnly => Err(Problem::new(Situation::RoutePaused)),
+                Keyless::Passed if self.mode == Mode::ReplayOnly => Err(Problem::new(Situation::RoutePaused)),
                 Keyless::Passed => Ok(self.pass(parts, body).await),
             };
         };
@@ -68,7 +69,7 @@ impl Guarded<'_> {
         let preferred = preference::wait(&parts.headers, self.guard.longest_wait);
         let wait = self.guard.concurrent.wait(preferred, self.guard.longest_wait);
         let arrival = self.arrival(&parts, &body, &sent, scope, &key, wait);
-        if self.guard.mode == Mode::ReplayOnly {
+        if self.mode == Mode::ReplayOnly {
             return self.replay_only(&arrival, &key.key).await;
         }
         if let Some(permission) = &permission {
@@ -82,6 +83,14 @@ impl Guarded<'_> {
     fn scope(&self) -> Result<Scope, Problem> {
         let sender = self.sender.as_ref().ok_or(AuthError::NoSubject).map_err(sender::problem)?;
         sender.scope(self.guard.scope).map_err(sender::problem)
+    }
+
+    /// What is wanted of the engine in this mode.
+    fn policy(&self) -> &'_ Arc<Policy> {
+        match self.mode {
+            Mode::Observe => &self.guard.observing,
+            Mode::Enforce | Mode::ReplayOnly => &self.guard.policy,
+        }
     }
 
     fn sent<'s>(&'s self, parts: &'s Parts, header: Option<&'s Key>, body: &'s Bytes) -> Sent<'s> {
@@ -105,8 +114,8 @@ impl Guarded<'_> {
             body: body.clone(),
         };
         let meaning = Meaning::of(said, &self.guard.rules);
-        let arrival = self.gateway.engine.arrival(&self.guard.policy, scope, key, meaning, wait);
-        let events = &self.guard.policy.events;
+        let arrival = self.gateway.engine.arrival(self.policy(), scope, key, meaning, wait);
+        let events = &self.policy().events;
         if events.is_empty() {
             return arrival;
         }
@@ -162,18 +171,21 @@ impl Guarded<'_> {
     }
 
     /// Forwards the request as if there were no guard, and lets the engine follow what it would have done.
-    async fn observe(&self, parts: Parts, body: Body) -> Response<Body> {
+    async fn observe(&self, parts: Parts, body: Body) -> Result<Response<Body>, Problem> {
         let length = http_body::Body::size_hint(&body).exact();
-        if length.is_none_or(|length| length > self.gateway.body.bytes as u64) {
+        let is_small = length.is_some_and(|length| length <= self.gateway.body.bytes as u64);
+        let wants_token = self.guard.token == TokenUse::Required && self.guard.demands(self.mode);
+        if !is_small && !wants_token {
             // Reading it in order to observe it would alter what happens to it.
             let request = Request::from_parts(parts, body);
-            return self.gateway.pass(self.route, request, self.sender.as_ref(), self.caller).await;
+            return Ok(self.gateway.pass(self.route, request, self.sender.as_ref(), self.caller).await);
         }
-        let body = match body::read(body, self.gateway.body).await {
-            Ok(body) => body,
-            Err(error) => return self.caller.refuse(error.problem(self.gateway.body)),
-        };
-        let Some(arrival) = self.observed(&parts, &body) else { return self.pass(parts, body).await };
+        let limits = self.gateway.body;
+        let body = body::read(body, limits).await.map_err(|error| error.problem(limits))?;
+        if wants_token {
+            self.permitted(&parts, &body)?;
+        }
+        let Some(arrival) = self.observed(&parts, &body) else { return Ok(self.pass(parts, body).await) };
         let outcome = self.gateway.engine.observe(arrival);
         let response = self.pass(parts, body).await;
         let status = response.status();
@@ -184,7 +196,19 @@ impl Guarded<'_> {
         };
         // Nobody follows a request that was a duplicate.
         drop(outcome.send(answer));
-        response
+        Ok(response)
+    }
+
+    /// Whether a token permits the request, where nothing is sent without one.
+    fn permitted(&self, parts: &Parts, body: &Bytes) -> Result<(), Problem> {
+        let line = keyed::line(&parts.headers)?;
+        let permission = self.permission(line.as_ref(), &self.scope()?)?;
+        let header = token::header_key(line, permission.as_ref());
+        self.key(&self.sent(parts, header.as_ref(), body), permission.as_ref())?;
+        match permission.is_some_and(|permission| permission.has_expired(clock::wall())) {
+            true => Err(Problem::new(Situation::TokenExpired)),
+            false => Ok(()),
+        }
     }
 
     fn observed(&self, parts: &Parts, body: &Bytes) -> Option<Arrival> {

@@ -1,7 +1,7 @@
 //! A route at run time: where its requests go, and what guards them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::HeaderName;
@@ -32,6 +32,8 @@ pub struct Route {
 pub struct Guard {
     /// What it wants of the engine.
     pub policy: Arc<Policy>,
+    /// What it wants while it only observes: a namespace of its own, whose entries are never lent to [`Self::policy`].
+    pub observing: Arc<Policy>,
     /// Where the key comes from.
     pub sources: KeySources,
     /// What becomes of tokens in place of a key.
@@ -49,13 +51,22 @@ pub struct Guard {
     /// The longest that a retry may wait.
     pub longest_wait: Duration,
     /// Whether the guard decides.
-    pub mode: Mode,
+    pub mode: Arc<RunMode>,
     /// What counts as the same request.
     pub rules: Rules,
     /// How its requests go out.
     pub forwarding: Arc<Forwarding>,
     /// Whether what gives its requests their identity is what the store has on record.
     pub identity: IdentityCheck,
+}
+
+impl Guard {
+    /// Whether, in `mode`, callers must still show what the route wants of them. One that is configured to observe alters
+    /// nothing; one that was switched to it while it runs is no way around what its configuration wants.
+    #[must_use]
+    pub fn demands(&self, mode: Mode) -> bool {
+        mode != Mode::Observe || self.mode.configured() != Mode::Observe
+    }
 }
 
 /// How a guarded request, or a delivery, goes out, and what is made of the answer.
@@ -145,6 +156,64 @@ pub enum Mode {
     Observe,
     /// It only replays.
     ReplayOnly,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Enforce, Self::Observe, Self::ReplayOnly];
+
+    /// As people write it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+            Self::ReplayOnly => "replay_only",
+        }
+    }
+
+    /// Reads what people write.
+    #[must_use]
+    pub fn read(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
+/// A route's mode at run time: as configured, unless somebody has switched it.
+#[derive(Debug)]
+pub struct RunMode {
+    configured: Mode,
+    /// The place in [`Mode::ALL`].
+    now: AtomicUsize,
+}
+
+impl RunMode {
+    /// As configured.
+    #[must_use]
+    pub fn new(configured: Mode) -> Self {
+        let mode = Self { configured, now: AtomicUsize::new(0) };
+        mode.switch(None);
+        mode
+    }
+
+    /// What the configuration says.
+    #[must_use]
+    pub const fn configured(&self) -> Mode {
+        self.configured
+    }
+
+    /// What counts now. A request asks once.
+    #[must_use]
+    pub fn now(&self) -> Mode {
+        Mode::ALL.get(self.now.load(Ordering::Acquire)).copied().unwrap_or(self.configured)
+    }
+
+    /// Switches it; with `None` as configured.
+    pub fn switch(&self, to: Option<Mode>) {
+        let to = to.unwrap_or(self.configured);
+        let place = Mode::ALL.iter().position(|mode| *mode == to).unwrap_or(0);
+        self.now.store(place, Ordering::Release);
+    }
 }
 
 /// Whether the store's record of a namespace's identity is this process's. Shared by the namespace's

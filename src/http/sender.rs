@@ -3,6 +3,8 @@
 //! | | who must say who it is |
 //! |---|---|
 //! | a guarded request | everybody, unless nobody is told apart (`auth.mode = "none"`) |
+//! | one of a route that is configured to observe, and does | nobody; who does is observed under that name |
+//! | one of a route that was switched to observe | everybody still: a switch opens no door |
 //! | a route with `required_scopes` | everybody, with each method |
 //! | any other | nobody; who does is told to the upstream |
 //!
@@ -16,7 +18,7 @@ use http::{HeaderMap, Method};
 
 use super::gateway::Inner;
 use super::peer::Peer;
-use super::route::{Guard, Route};
+use super::route::{Guard, Mode, Route};
 use crate::auth::{AuthError, Principal};
 use crate::problem::{Problem, Situation};
 
@@ -28,14 +30,14 @@ impl Inner {
     pub(super) async fn sender(
         &self,
         route: &Route,
-        guard: Option<&Guard>,
+        guard: Option<(&Guard, Mode)>,
         parts: &Parts,
         peer: &Peer,
     ) -> Result<Option<Principal>, Problem> {
         // Browsers ask without credentials (Fetch, "CORS-preflight fetch"), and an OPTIONS has no effect.
         let is_preflight = parts.method == Method::OPTIONS && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         let is_restricted = !route.required_scopes.is_empty() && !is_preflight;
-        let is_demanded = is_restricted || guard.is_some_and(|guard| !Self::observes(guard));
+        let is_demanded = is_restricted || guard.is_some_and(|(guard, mode)| guard.demands(mode));
         if !is_demanded && guard.is_none() && !self.authenticator.identifies() {
             return Ok(None);
         }

@@ -16,9 +16,12 @@ impl Situation {
             Self::Processing | Self::OutcomeUnknown | Self::ResponseNotKept => self.facts_of_entry(),
             Self::UpstreamUnreachable | Self::UpstreamFailed | Self::UpstreamTimeout => self.facts_of_upstream(),
             Self::RoutePaused | Self::Unavailable => self.facts_of_gateway(),
-            Self::NoEntry | Self::EntryChanged | Self::StateNotNamed | Self::NotSettled | Self::OrderInvalid => {
-                self.facts_of_operator()
-            }
+            Self::NoEntry
+            | Self::NotConfigured
+            | Self::EntryChanged
+            | Self::StateNotNamed
+            | Self::NotSettled
+            | Self::OrderInvalid => self.facts_of_operator(),
             Self::Unauthenticated
             | Self::Forbidden
             | Self::NoRoute

@@ -8,7 +8,15 @@ impl Situation {
     /// Whether only the operators' endpoints answer so.
     #[must_use]
     pub const fn is_for_operators(self) -> bool {
-        matches!(self, Self::NoEntry | Self::EntryChanged | Self::StateNotNamed | Self::NotSettled | Self::OrderInvalid)
+        matches!(
+            self,
+            Self::NoEntry
+                | Self::NotConfigured
+                | Self::EntryChanged
+                | Self::StateNotNamed
+                | Self::NotSettled
+                | Self::OrderInvalid
+        )
     }
 
     pub(super) const fn facts_of_operator(self) -> Facts {
@@ -18,6 +26,12 @@ impl Situation {
                 StatusCode::NOT_FOUND,
                 "There is nothing of this id on record",
                 "Nothing was changed. Either it never was, or its time is over; or a request was settled as not executed, and its key is new again.",
+            ),
+            Self::NotConfigured => (
+                "not-configured",
+                StatusCode::NOT_FOUND,
+                "Nothing of this name is configured here",
+                "Nothing was changed, and requests are sent as before. Ask a gateway whose configuration has it.",
             ),
             Self::EntryChanged => (
                 "entry-changed",

@@ -8,6 +8,7 @@ mod forgotten;
 mod identity;
 mod operators;
 mod options;
+mod pausing;
 mod probe;
 mod queues;
 mod routes;
@@ -27,6 +28,7 @@ use crate::auth::token::Tokens;
 use crate::clock;
 use crate::committer::{Committer, Writers};
 use crate::config::{Config, StatusEndpoint};
+use crate::engine::switchboard::Switchboard;
 use crate::engine::{Engine, Housekeeping, OnEvents, Parts, Policy};
 use crate::entry::fingerprint::{Secrets, SecretsError};
 use crate::http::drain::Drained;
@@ -42,6 +44,7 @@ use crate::telemetry;
 pub use error::ServeError;
 use identity::IdentityGuard;
 pub use operators::OnDatabase;
+use operators::Switched;
 use queues::{Publishing, Queues};
 use routes::Routes;
 use subscriptions::{Subscribed, Subscriptions};
@@ -110,7 +113,9 @@ impl Server {
         let writers = Writers::start(&committer, options::writers(config)).map_err(ServeError::Threads)?;
         let policies = routes.policies.clone().into_iter().chain(subscriptions.policies()).collect();
         let parts = parts(config, &store, policies, queues.on_events(), address)?;
-        let operators = operators::of_gateway(config, &store, &parts, &authenticator)?;
+        let board = switches(&store, &routes, &subscriptions, &mut housekeeping).await?;
+        let switched = Switched { board, guards: &routes.guards };
+        let operators = operators::of_gateway(config, &store, &parts, &authenticator, switched)?;
         let engine = Engine::begin(parts, committer, options::engine(config)).await?;
         housekeeping.spawn(|stop| Housekeeping::new(Arc::clone(&engine)).run(stop));
         let guard = IdentityGuard::new(store.clone(), config.identities(), routes.identities.clone());
@@ -221,6 +226,20 @@ impl Background {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
     }
+}
+
+/// The switches, read before anything is served, and again and again from then on.
+async fn switches(
+    store: &Arc<Store>,
+    routes: &Routes,
+    subscriptions: &Subscriptions,
+    tasks: &mut Background,
+) -> Result<Arc<Switchboard>, ServeError> {
+    let board = Arc::new(subscriptions.watched(operators::switchboard(store, &routes.guards)));
+    board.step().await?;
+    let reading = Arc::clone(&board);
+    tasks.spawn(|stop| reading.run(stop));
+    Ok(board)
 }
 
 fn parts(

@@ -9,11 +9,16 @@ use super::queues::lanes;
 use super::subscriptions::policies_of;
 use super::{ServeError, body_limits, open_store, options, problems, routes, sealer};
 use crate::auth::Authenticator;
-use crate::config::Config;
+use crate::config::{Config, Route, Subscription};
 use crate::engine::by_hand::{Settler, SettlerParts};
+use crate::engine::switchboard::Switchboard;
+use crate::engine::switches::Kind;
 use crate::engine::{OnEvents, Parts, Policy};
 use crate::http::admin::access::{Access, Token};
+use crate::http::admin::routes::RouteShown;
+use crate::http::admin::subscriptions::SubscriptionShown;
 use crate::http::admin::{self, Admin, AdminParts};
+use crate::http::route::{Guard, Mode};
 use crate::marks;
 use crate::storage::Store;
 
@@ -23,6 +28,7 @@ pub(super) fn of_gateway(
     store: &Arc<Store>,
     parts: &Parts,
     senders: &Authenticator,
+    switched: Switched<'_>,
 ) -> Result<Admin, ServeError> {
     let settling = SettlerParts {
         desk: store.clone(),
@@ -30,7 +36,28 @@ pub(super) fn of_gateway(
         policies: parts.policies.clone(),
         on_events: parts.on_events.clone(),
     };
-    Ok(build(config, store, settling, access(config, senders)?))
+    Ok(build(config, store, settling, switched, access(config, senders)?))
+}
+
+/// What people switch, and the guards whose modes follow.
+pub(super) struct Switched<'a> {
+    pub(super) board: Arc<Switchboard>,
+    pub(super) guards: &'a [Arc<Guard>],
+}
+
+/// The switches in `store`, which the modes of `guards` follow.
+pub(super) fn switchboard(store: &Arc<Store>, guards: &[Arc<Guard>]) -> Switchboard {
+    guards.iter().fold(Switchboard::new(store.clone()), |board, guard| {
+        let (mode, route) = (Arc::clone(&guard.mode), guard.policy.route.clone());
+        let act = move |setting: Option<&str>| match setting.map(Mode::read) {
+            None => mode.switch(None),
+            Some(Some(to)) => mode.switch(Some(to)),
+            Some(None) => {
+                tracing::error!(%route, setting, "switched to a mode that this version does not know: nothing changes here");
+            }
+        };
+        board.watch(Kind::Route, &guard.policy.route, Box::new(act))
+    })
 }
 
 /// Also where nobody has checked the configuration: an address that others reach is never without credentials.
@@ -65,10 +92,13 @@ impl OnDatabase {
         let store = open_store(config).await?;
         let routes = routes::build(config, &lanes(config, &store).await?)?;
         let subscribed = policies_of(config, &store, &routes)?;
-        let policies: HashMap<Box<str>, Arc<Policy>> = routes.policies.into_iter().chain(subscribed).collect();
+        let board = Arc::new(switchboard(&store, &routes.guards));
+        let policies: HashMap<Box<str>, Arc<Policy>> =
+            routes.policies.iter().map(|(name, policy)| (name.clone(), Arc::clone(policy))).chain(subscribed).collect();
         let marks = marks::connect(&options::marks(config, sealer(config)?)?)?;
         let settling = SettlerParts { desk: store.clone(), marks, policies, on_events: OnEvents::default() };
-        Ok(Self { router: admin::router(build(config, &store, settling, Access::Database)), store })
+        let switched = Switched { board, guards: &routes.guards };
+        Ok(Self { router: admin::router(build(config, &store, settling, switched, Access::Database)), store })
     }
 
     /// Closes the store.
@@ -77,14 +107,41 @@ impl OnDatabase {
     }
 }
 
-fn build(config: &Config, store: &Arc<Store>, settling: SettlerParts, access: Access) -> Admin {
+fn build(
+    config: &Config,
+    store: &Arc<Store>,
+    settling: SettlerParts,
+    Switched { board, guards }: Switched<'_>,
+    access: Access,
+) -> Admin {
     Admin::new(AdminParts {
         entries: store.clone(),
         events: store.clone(),
         policies: settling.policies.clone(),
         settler: Settler::new(settling),
+        switches: board,
+        routes: config.routes.iter().map(|route| shown(route, guards)).collect(),
+        subscriptions: config.subscriptions.iter().map(shown_subscription).collect(),
         access,
         body: body_limits(config),
         problems: problems(config).into(),
     })
+}
+
+fn shown(route: &Route, guards: &[Arc<Guard>]) -> RouteShown {
+    let guard = guards.iter().find(|guard| *guard.policy.route == *route.name.as_str());
+    RouteShown {
+        name: route.name.as_str().into(),
+        pattern: route.pattern.to_string().into(),
+        upstream: route.upstream.as_str().into(),
+        mode: guard.map(|guard| Arc::clone(&guard.mode)),
+    }
+}
+
+fn shown_subscription(subscription: &Subscription) -> SubscriptionShown {
+    SubscriptionShown {
+        name: subscription.name.as_str().into(),
+        queue: subscription.queue.as_str().into(),
+        topic: (*subscription.topic).into(),
+    }
 }

@@ -14,7 +14,7 @@ use crate::engine::Policy;
 use crate::engine::policy::{LookupPolicy, OnUnknown, Tombstones};
 use crate::entry::fingerprint::Rules;
 use crate::entry::source::Alternative;
-use crate::http::route::{Forwarding, Guard, IdentityCheck, Keyless, Mode, Route};
+use crate::http::route::{Forwarding, Guard, IdentityCheck, Keyless, Route, RunMode};
 use crate::outbox::lane::Lanes;
 use crate::outbox::rule::{DEFAULT_EVENT_BYTES, EventRule, EventRules, When};
 use crate::routing::Router;
@@ -88,8 +88,10 @@ impl Building<'_> {
             .timeout
             .get();
         let namespace = self.configured.namespace(idempotency);
+        let policy = self.policy(idempotency, timeout)?;
         Ok(Guard {
-            policy: Arc::new(self.policy(idempotency, timeout)?),
+            observing: Arc::new(observing(&policy)),
+            policy: Arc::new(policy),
             sources: idempotency.key.clone(),
             token: idempotency.token,
             token_lifetime: idempotency.token_lifetime.get(),
@@ -98,7 +100,7 @@ impl Building<'_> {
             required_scopes: scopes(self.configured),
             concurrent: idempotency.concurrent,
             longest_wait: idempotency.wait.get(),
-            mode: idempotency.mode,
+            mode: Arc::new(RunMode::new(idempotency.mode)),
             rules: Rules::new(
                 idempotency.fingerprint.ignore.clone(),
                 idempotency.fingerprint.headers.iter().map(|name| name.get().clone()).collect(),
@@ -125,19 +127,15 @@ impl Building<'_> {
     }
 
     fn policy(&self, idempotency: &Idempotency, timeout: std::time::Duration) -> Result<Policy, ServeError> {
-        let namespace = self.configured.namespace(idempotency);
         Ok(Policy {
             route: self.configured.name.as_str().into(),
-            // Entries of a route that only observes are never lent to one that enforces.
-            namespace: if idempotency.mode == Mode::Observe { namespace.observed() } else { namespace },
+            namespace: self.configured.namespace(idempotency),
             retention: idempotency.retention.get(),
             tombstones: Tombstones {
                 header: idempotency.tombstone_of(false),
                 business: idempotency.tombstone_of(true),
             },
             on_unknown: match (idempotency.on_unknown, &idempotency.lookup) {
-                // Looking it up, or forwarding again, would not be observing.
-                _ if idempotency.mode == Mode::Observe => OnUnknown::Hold,
                 (Configured::Hold, _) => OnUnknown::Hold,
                 (Configured::Forward, _) => OnUnknown::Forward,
                 (Configured::Lookup, Some(lookup)) => {
@@ -155,17 +153,29 @@ impl Building<'_> {
                     return Err(ServeError::Routes(format!("{name}: on_unknown = \"lookup\" needs a lookup")));
                 }
             },
-            events: self.events(idempotency)?,
+            events: self.events()?,
             budget: timeout + self.config.engine.margin.get(),
         })
     }
 
-    fn events(&self, idempotency: &Idempotency) -> Result<EventRules, ServeError> {
-        // Announcing would not be observing.
-        let events = if idempotency.mode == Mode::Observe { &[][..] } else { &self.configured.events };
-        let rules = events.iter().map(|event| rule(event, self.config.queue(&event.queue))).collect();
+    fn events(&self) -> Result<EventRules, ServeError> {
+        let rules = self.configured.events.iter().map(|event| rule(event, self.config.queue(&event.queue))).collect();
         let name = self.configured.name.as_str();
         EventRules::new(name, rules, self.lanes).map_err(|error| ServeError::Routes(format!("{name}: {error}")))
+    }
+}
+
+/// What is wanted of the engine while a route of `policy` only observes. Its entries are never lent to the route when it
+/// enforces; and looking up, forwarding again or announcing would not be observing.
+fn observing(policy: &Policy) -> Policy {
+    Policy {
+        route: policy.route.clone(),
+        namespace: policy.namespace.observed(),
+        retention: policy.retention,
+        tombstones: policy.tombstones,
+        on_unknown: OnUnknown::Hold,
+        events: EventRules::default(),
+        budget: policy.budget,
     }
 }
 

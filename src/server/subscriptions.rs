@@ -8,12 +8,15 @@ use std::time::Duration;
 use http::Uri;
 use tokio_util::sync::CancellationToken;
 
+use super::pausing::{self, Pause};
 use super::routes::{Asking, Routes, fields};
 use super::{Background, ServeError, brokers, options};
 use crate::broker::embedded::{EmbeddedSubscriber, EmbeddedSubscriberOptions};
 use crate::config::{self, Config, HttpUrl, OnUnknown as Configured, Queue, QueueUrl};
 use crate::engine::ledger::StoreError;
 use crate::engine::policy::{Lookup, OnUnknown, Tombstones};
+use crate::engine::switchboard::Switchboard;
+use crate::engine::switches::Kind;
 use crate::engine::{Engine, Policy};
 use crate::entry::fingerprint;
 use crate::http::route::Forwarding;
@@ -69,6 +72,7 @@ struct Ready {
     bell: Option<Bell>,
     relay: RelayOptions,
     receiver: ReceiverOptions,
+    pause: Pause,
 }
 
 /// The subscriptions at work.
@@ -107,6 +111,15 @@ impl Subscriptions {
         policies.map(|policy| (policy.route.clone(), Arc::clone(policy))).collect()
     }
 
+    /// `board` with their switches.
+    pub(super) fn watched(&self, board: Switchboard) -> Switchboard {
+        self.ready.iter().fold(board, |board, Ready { subscription, pause, .. }| {
+            let pause = pause.clone();
+            let act = move |setting: Option<&str>| pause.set(setting.is_some());
+            board.watch(Kind::Subscription, &subscription.name, Box::new(act))
+        })
+    }
+
     /// Begins to receive and to deliver.
     pub(super) fn start(self, engine: &Arc<Engine>, wakes: &Wakes) -> Subscribed {
         let mut running = Subscribed {
@@ -114,19 +127,16 @@ impl Subscriptions {
             relays: Background::default(),
             duties: Background::default(),
         };
-        for Ready { subscription, lanes, source, bell, relay, receiver } in self.ready {
+        for Ready { subscription, lanes, source, bell, relay, receiver, pause } in self.ready {
             let alerts = Alerts::new(&subscription.name, bell);
             let queue = queue_of(&subscription.name);
             let (outbox, deposits): (Arc<dyn Outbox>, _) = (self.store.clone(), self.store.clone());
             let wake = wakes.of(&queue);
-            let deliverer = Deliverer::new(
-                Arc::clone(&subscription),
-                Arc::clone(engine),
-                Arc::clone(&deposits) as Arc<_>,
-                alerts.clone(),
-            );
-            let relay = Relay::new(&queue, Arc::clone(&outbox), Arc::new(deliverer), wake.clone(), relay);
-            running.relays.spawn(|stop| relay.run(stop));
+            let (delivering, kept) = (Arc::clone(engine), Arc::clone(&deposits) as Arc<_>);
+            let deliverer = Arc::new(Deliverer::new(Arc::clone(&subscription), delivering, kept, alerts.clone()));
+            let (of, from, hears) = (queue.clone(), Arc::clone(&outbox), wake.clone());
+            let make = move || Relay::new(&of, Arc::clone(&from), deliverer.clone(), hears.clone(), relay.clone());
+            running.relays.spawn(|stop| pausing::relay(make, pause, stop));
             let (watched, watching) = (Arc::clone(&outbox), alerts.clone());
             running.duties.spawn(|stop| Duties::new(&queue, lanes.get(), Arc::clone(&outbox)).run(stop));
             running.duties.spawn(|stop| watch(queue, watched, watching, stop));
@@ -263,6 +273,7 @@ impl Building<'_> {
                 max_waiting: self.configured.max_waiting.get(),
                 ..ReceiverOptions::default()
             },
+            pause: Pause::default(),
         })
     }
 

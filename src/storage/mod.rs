@@ -25,6 +25,7 @@ mod outbox;
 mod pool;
 mod ready;
 mod sealed;
+mod switches;
 mod text;
 mod transaction;
 mod value;

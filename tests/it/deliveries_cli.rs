@@ -1,11 +1,12 @@
 //! `oncegate deliveries` and `oncegate reconcile`, as a person runs them, on SQLite.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use oncegate::entry::{EntryId, Identity, Key, Namespace, Scope};
 use oncegate::outbox::event::EventId;
 use serde_json::Value;
 
+use crate::servers::command::Console;
 use crate::servers::database::{Database, Kind, fresh};
 
 const PARKED: i64 = 4;
@@ -14,7 +15,7 @@ const SENT: i64 = 5;
 /// A database with deliveries, and the configuration that names it.
 struct Ground {
     database: Database,
-    dir: tempfile::TempDir,
+    console: Console,
 }
 
 /// A delivery in the database.
@@ -32,13 +33,7 @@ impl Ground {
     async fn new() -> Self {
         let (database, store) = fresh(Kind::Sqlite).await;
         store.close().await;
-        let dir = tempfile::tempdir().unwrap();
-        let secret = dir.path().join("secret");
-        std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
-        let config =
-            format!("[store]\nurl = \"{}\"\n[secrets]\nfingerprint = [\"file:{}\"]\n", database.url, secret.display());
-        std::fs::write(dir.path().join("oncegate.toml"), config).unwrap();
-        Self { database, dir }
+        Self { console: Console::of_database(&database.url), database }
     }
 
     async fn row(&self, row: Row<'_>) {
@@ -62,12 +57,9 @@ impl Ground {
 
     /// One more subscription.
     fn configure(&self, name: &str, topic: &str) {
-        let path = self.dir.path().join("oncegate.toml");
-        let config = std::fs::read_to_string(&path).unwrap();
-        let more = format!(
+        self.console.configure(&format!(
             "[[subscriptions]]\nname = '{name}'\ntopic = '{topic}'\nkey = 'body:/no'\ndeliver = 'http://127.0.0.1:1/'\n"
-        );
-        std::fs::write(path, config + &more).unwrap();
+        ));
     }
 
     async fn run_sql(&self, sql: &str) {
@@ -75,24 +67,15 @@ impl Ground {
     }
 
     fn run(&self, command: &str, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_oncegate"))
-            .arg(command)
-            .args(arguments)
-            .arg("--config")
-            .arg(self.dir.path().join("oncegate.toml"))
-            .output()
-            .unwrap()
+        self.console.run(&[&[command], arguments].concat())
     }
 
-    /// What a command that must succeed prints.
     fn text(&self, arguments: &[&str]) -> String {
-        let output = self.run("deliveries", arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.console.text(&[&["deliveries"], arguments].concat())
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.text(&[arguments, &["--output", "json"]].concat())).unwrap()
+        self.console.json(&[&["deliveries"], arguments].concat())
     }
 
     fn listed(&self, arguments: &[&str]) -> Vec<String> {

@@ -1,16 +1,15 @@
 //! `oncegate entries`, as a person runs it: through a gateway, and on the database, on SQLite.
 
-use std::process::{Command, Output};
-
 use serde_json::Value;
 
+use crate::servers::command::Console;
 use crate::servers::database::{Database, Kind, fresh};
-use crate::servers::process::{Process, ServerDir, free_port};
+use crate::servers::process::free_port;
 
 /// A database with entries, and the configuration that names it.
 struct Ground {
     database: Database,
-    dir: tempfile::TempDir,
+    console: Console,
     admin: u16,
 }
 
@@ -21,18 +20,12 @@ impl Ground {
     async fn new() -> Self {
         let (database, store) = fresh(Kind::Sqlite).await;
         store.close().await;
-        let (dir, admin) = (tempfile::tempdir().unwrap(), free_port());
-        for (name, text) in
-            [("secret", "0123456789abcdef0123456789abcdef"), ("token", "fedcba9876543210fedcba9876543210")]
-        {
-            std::fs::write(dir.path().join(name), text).unwrap();
-        }
-        let path = dir.path().display();
+        let admin = free_port();
         let config = format!(
             r#"
-            server = {{ listen = "127.0.0.1:0", admin_listen = "127.0.0.1:{admin}", admin_token = "file:{path}/token" }}
+            server = {{ listen = "127.0.0.1:0", admin_listen = "127.0.0.1:{admin}", admin_token = "file:{{dir}}/token" }}
             store.url = "{}"
-            secrets.fingerprint = ["file:{path}/secret"]
+            secrets.fingerprint = ["file:{{dir}}/secret"]
             [[upstreams]]
             name = "up"
             urls = ["http://127.0.0.1:1"]
@@ -48,8 +41,7 @@ impl Ground {
             "#,
             database.url
         );
-        std::fs::write(dir.path().join("oncegate.toml"), config).unwrap();
-        Self { database, dir, admin }
+        Self { console: Console::new(&config), database, admin }
     }
 
     async fn entry(&self, id: u8, state: i64, route: &str) {
@@ -69,38 +61,16 @@ impl Ground {
         self.database.stranger().await.number(&format!("SELECT COUNT(*) FROM {of}")).await
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_oncegate"))
-            .arg("entries")
-            .args(arguments)
-            .arg("--config")
-            .arg(self.dir.path().join("oncegate.toml"))
-            .env("USER", "ann")
-            .output()
-            .unwrap()
-    }
-
-    /// What a command that must succeed prints.
     fn text(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.console.text(&[&["entries"], arguments].concat())
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.text(&[arguments, &["--output", "json"]].concat())).unwrap()
+        self.console.json(&[&["entries"], arguments].concat())
     }
 
     fn code(&self, arguments: &[&str]) -> Option<i32> {
-        self.run(arguments).status.code()
-    }
-
-    /// A gateway with this configuration.
-    fn serve(&self) -> Process {
-        let dir = ServerDir::new("gateway", None);
-        let mut command = dir.command(env!("CARGO_BIN_EXE_oncegate"));
-        command.arg("serve").arg("--config").arg(self.dir.path().join("oncegate.toml"));
-        Process::start(dir, &command, "TERM").wait_for_port(self.admin)
+        self.console.code(&[&["entries"], arguments].concat())
     }
 }
 
@@ -118,7 +88,7 @@ async fn entries_are_listed_shown_and_settled() {
             ground.entry(id, state, route).await;
         }
         let _gateway = match how {
-            None => Some(ground.serve()),
+            None => Some(ground.console.serve(ground.admin)),
             Some(_) => None,
         };
         let with = |arguments: &[&'static str]| arguments.iter().copied().chain(how).collect::<Vec<_>>();

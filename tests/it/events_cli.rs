@@ -1,16 +1,15 @@
 //! `oncegate events`, as a person runs it, on SQLite.
 
-use std::path::Path;
-use std::process::{Command, Output};
-
 use serde_json::Value;
 
+use crate::servers::command::Console;
 use crate::servers::database::{Database, Kind, fresh};
+use crate::servers::process::{Process, free_port};
 
 /// A database with events, and the configuration that names it.
 struct Ground {
     database: Database,
-    dir: tempfile::TempDir,
+    console: Console,
 }
 
 /// The states that the events of [`Ground::new`] are in.
@@ -21,14 +20,18 @@ impl Ground {
     async fn new() -> Self {
         let (database, store) = fresh(Kind::Sqlite).await;
         store.close().await;
-        let dir = tempfile::tempdir().unwrap();
-        let config = format!(
-            "[store]\nurl = \"{}\"\n[secrets]\nfingerprint = [\"file:{}\"]\n",
-            database.url,
-            secret(dir.path())
-        );
-        std::fs::write(dir.path().join("oncegate.toml"), config).unwrap();
-        Self { database, dir }
+        Self { console: Console::of_database(&database.url), database }
+    }
+
+    /// The same with a gateway that has no queue, and where it answers operators.
+    async fn with_gateway() -> (Self, String, Process) {
+        let ground = Self::new().await;
+        let port = free_port();
+        let text = std::fs::read_to_string(ground.console.config()).unwrap();
+        let server = format!("[server]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:{port}\"\n");
+        std::fs::write(ground.console.config(), server + &text).unwrap();
+        let gateway = ground.console.serve(port);
+        (ground, format!("http://127.0.0.1:{port}"), gateway)
     }
 
     async fn event(&self, id: u8, state: i64, key: &str) {
@@ -47,36 +50,17 @@ impl Ground {
         self.database.stranger().await.number(&format!("SELECT state FROM events WHERE id = {id}")).await
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_oncegate"))
-            .arg("events")
-            .args(arguments)
-            .arg("--config")
-            .arg(self.dir.path().join("oncegate.toml"))
-            .output()
-            .unwrap()
-    }
-
-    /// What a command that must succeed prints.
     fn text(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.console.text(&[&["events"], arguments].concat())
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.text(&[arguments, &["--output", "json"]].concat())).unwrap()
+        self.console.json(&[&["events"], arguments].concat())
     }
 
     fn code(&self, arguments: &[&str]) -> Option<i32> {
-        self.run(arguments).status.code()
+        self.console.code(&[&["events"], arguments].concat())
     }
-}
-
-fn secret(dir: &Path) -> String {
-    let path = dir.join("secret");
-    std::fs::write(&path, "0123456789abcdef0123456789abcdef").unwrap();
-    path.display().to_string()
 }
 
 fn hex(id: u8) -> String {
@@ -163,6 +147,37 @@ async fn events_are_retried_and_discarded() {
     assert_eq!(actions, ["retry", "discard"]);
     ground.text(&["retry", "--all", "--reason", "parked is what is meant"]);
     assert_eq!((ground.state(4).await, ground.state(5).await), (1, SENT));
+}
+
+/// What is told through a gateway is what is told on the database, but for who let them.
+#[tokio::test]
+async fn a_gateway_that_is_named_is_asked() {
+    let (ground, url, gateway) = Ground::with_gateway().await;
+    for id in 1..=3 {
+        ground.event(id, PARKED, &format!("order-{id}")).await;
+    }
+    let through = ["--admin", &url];
+    let with = |arguments: &[&str]| [arguments, &through[..]].concat().join(" ");
+    let json = |arguments: &[&str]| ground.json(&with(arguments).split(' ').collect::<Vec<_>>());
+    let text = |arguments: &[&str]| ground.text(&with(arguments).split(' ').collect::<Vec<_>>());
+    for arguments in
+        [&["list"][..], &["list", "--limit", "1"], &["list", "--topic", "refunds"], &["show", &hex(2), "--data"]]
+    {
+        assert_eq!(json(arguments), ground.json(arguments), "{arguments:?}");
+        assert_eq!(text(arguments), ground.text(arguments), "{arguments:?}");
+    }
+    assert_eq!(ids(&json(&["list", "--topic", "payments", "--limit", "2"])), [hex(3), hex(2)]);
+    assert_eq!(json(&["retry", &hex(1), "--reason", "x"])["changed"].as_array().unwrap().len(), 1);
+    ground.text(&["discard", &hex(1), "--reason", "y", "--direct"]);
+    let page = text(&["show", &hex(1)]);
+    assert!(page.contains("by ann (machine): x\n") && page.contains("by ann (database): y\n"), "{page}");
+    let before = json(&["list", "--limit", "1"])[0]["position"].to_string();
+    assert_eq!(ids(&json(&["list", "--before", &before])), [hex(2)]);
+    let absent = with(&["show", &hex(7)]);
+    assert_eq!(ground.code(&absent.split(' ').collect::<Vec<_>>()), Some(3));
+    drop(gateway);
+    assert_eq!(ground.code(&absent.split(' ').collect::<Vec<_>>()), Some(1));
+    assert_eq!(ids(&ground.json(&["list"])), [hex(3), hex(2)], "the database is asked as before");
 }
 
 #[tokio::test]

@@ -23,4 +23,6 @@ mod outbox;
 mod queues;
 mod servers;
 mod subscriptions;
+mod switches;
+mod switches_cli;
 mod upstream;

@@ -1,4 +1,4 @@
-//! `GET /entries`, `GET /entries/{id}`, `GET /decisions`.
+//! `GET /entries`, `GET /entries/{id}`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -52,22 +52,18 @@ pub(super) struct ShowQuery {
     data: bool,
 }
 
-/// The query of `GET /decisions`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct DecisionsQuery {
-    before: Option<i64>,
-    limit: Option<u32>,
-    #[serde(default)]
-    data: bool,
+impl ShowQuery {
+    pub(super) const fn data(&self) -> Data {
+        if self.data { Data::Shown } else { Data::Hidden }
+    }
 }
 
 /// The parameters of a query, or what is wrong with them.
-fn parameters<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Problem> {
+pub(super) fn parameters<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Problem> {
     query.map(|Query(parameters)| parameters).map_err(|rejection| invalid(rejection.body_text()))
 }
 
-fn limited(limit: Option<u32>) -> Result<u32, Problem> {
+pub(super) fn limited(limit: Option<u32>) -> Result<u32, Problem> {
     let limit = limit.unwrap_or(LISTED);
     if limit == 0 || limit > MAX_LISTED {
         return Err(invalid(format!("`limit` is from 1 to {MAX_LISTED}")));
@@ -77,6 +73,60 @@ fn limited(limit: Option<u32>) -> Result<u32, Problem> {
 
 /// `GET /entries`: the Unknown ones, unless `state` says otherwise. With a `key` and without `state`, all that can be
 /// found of it.
+#[utoipa::path(
+    get,
+    path = "/entries",
+    operation_id = "listEntries",
+    tag = "operators",
+    summary = "Requests by what is on record of them",
+    description = "Those whose outcome is unknown, the oldest first, unless `state` says otherwise. With a `key` and without \
+                   `state`: all that can be found of it.",
+    params(
+        ("state" = Option<String>, Query, description = "in_progress, unknown, completed or tombstone.", example = "unknown"),
+        ("namespace" = Option<String>, Query, description = "Of this namespace.", example = "create-payment"),
+        ("route" = Option<String>, Query, description = "Of this route.", example = "create-payment"),
+        ("scope" = Option<String>, Query, description = "Of this scope: global, tenant:NAME, subject:NAME.", example = "global"),
+        ("key" = Option<String>, Query, description = "Of this key.", example = "A-1001"),
+        ("older_than_seconds" = Option<u64>, Query, description = "In their state for at least so long.", example = 600),
+        ("late_answer" = Option<bool>, Query, description = "Only those that an answer came for after they had been settled.", example = false),
+        ("limit" = Option<u32>, Query, description = "Most to list: 1 to 1000.", minimum = 1, maximum = 1000, example = 50),
+        ("after" = Option<String>, Query, description = "What comes after a page: its `next`.", example = "dW5rbm93bjo3ODQxMTE3ODcwMDA6OWY4NmQwODE4ODRjN2Q2NTlhMmZlYWEwYzU1YWQwMTVhM2JmNGYxYjJiMGI4MjJjZDE1ZDZjMTViMGYwMGEwOA"),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "They, the `next` of the page if there may be more, and the database's time.",
+            body = Object,
+            example = json!({
+                "entries": [{
+                    "id": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                    "version": "4be43cb1d6b5a1f0e2a9c7d81f3b5a60",
+                    "state": "unknown",
+                    "namespace": "create-payment",
+                    "scope": "global",
+                    "key": "A-1001",
+                    "route": "create-payment",
+                    "attempt": 1,
+                    "created_at_ms": 784_111_777_000_i64,
+                    "started_at_ms": 784_111_777_000_i64,
+                    "changed_at_ms": 784_111_787_000_i64,
+                    "age_ms": 60_000,
+                    "status": null,
+                    "late_answer": false,
+                    "lookups": 0,
+                    "next_lookup_at_ms": null,
+                }],
+                "next": null,
+                "now_ms": 784_111_847_000_i64,
+            }),
+        ),
+        (status = 400, description = "problem"),
+        (status = 401, description = "problem"),
+        (status = 403, description = "problem"),
+        (status = 503, description = "problem"),
+    ),
+    security((), ("operator" = []), ("bearer" = []))
+)]
 pub(super) async fn list(
     State(admin): State<Admin>,
     query: Result<Query<ListQuery>, QueryRejection>,
@@ -87,6 +137,56 @@ pub(super) async fn list(
 }
 
 /// `GET /entries/{id}`: an entry's story.
+#[utoipa::path(
+    get,
+    path = "/entries/{id}",
+    operation_id = "showEntry",
+    tag = "operators",
+    summary = "Everything about a request",
+    description = "Its attempts, its answer, its events, and what people have decided about it; the latter also of one that \
+                   is gone. `ETag` names the state that was seen.",
+    params(
+        ("id" = String, Path, description = "64 hexadecimal digits.", example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
+        ("data" = Option<bool>, Query, description = "Whether headers and bodies are shown as well, which may be nobody's business.", example = false),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The entry's story.",
+            body = Object,
+            headers(("ETag" = String, description = "For the `If-Match` of an order.")),
+            example = json!({
+                    "id": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                    "version": "4be43cb1d6b5a1f0e2a9c7d81f3b5a60",
+                    "state": "unknown",
+                    "namespace": "create-payment",
+                    "scope": "global",
+                    "key": "A-1001",
+                    "route": "create-payment",
+                    "attempt": 1,
+                    "created_at_ms": 784_111_777_000_i64,
+                    "started_at_ms": 784_111_777_000_i64,
+                    "changed_at_ms": 784_111_787_000_i64,
+                    "age_ms": 60_000,
+                    "status": null,
+                    "late_answer": false,
+                    "lookups": 0,
+                    "next_lookup_at_ms": null,
+                    "instance": { "name": "10.0.0.5:8080 pid 7", "alive": true },
+                    "answer": null,
+                    "events": [],
+                    "deliveries": [],
+                    "decisions": [],
+            }),
+        ),
+        (status = 400, description = "problem"),
+        (status = 401, description = "problem"),
+        (status = 403, description = "problem"),
+        (status = 404, description = "problem"),
+        (status = 503, description = "problem"),
+    ),
+    security((), ("operator" = []), ("bearer" = []))
+)]
 pub(super) async fn show(
     State(admin): State<Admin>,
     Path(id): Path<String>,
@@ -94,7 +194,7 @@ pub(super) async fn show(
     caller: Caller,
 ) -> Response<Body> {
     let told = async {
-        let data = if parameters(query)?.data { Data::Shown } else { Data::Hidden };
+        let data = parameters(query)?.data();
         admin.story(read_id(&id)?, data).await
     };
     match told.await {
@@ -109,23 +209,6 @@ pub(super) async fn show(
         }
         Err(problem) => caller.refuse(problem),
     }
-}
-
-/// `GET /decisions`: what operators have decided, the latest first.
-pub(super) async fn decisions(
-    State(admin): State<Admin>,
-    query: Result<Query<DecisionsQuery>, QueryRejection>,
-    caller: Caller,
-) -> Response<Body> {
-    let decided = async {
-        let DecisionsQuery { before, limit, data } = parameters(query)?;
-        let (limit, data) = (limited(limit)?, if data { Data::Shown } else { Data::Hidden });
-        let found = admin.0.entries.decisions(None, before, limit).await.map_err(|error| store_problem(&error))?;
-        let next = (found.len() as u64 == u64::from(limit)).then(|| found.last().map(|last| last.number)).flatten();
-        let decisions: Vec<_> = found.iter().map(|decision| shapes::decision(decision, data)).collect();
-        Ok(json!({ "decisions": decisions, "next": next }))
-    };
-    answer(&caller, decided.await)
 }
 
 /// 64 hexadecimal digits.

@@ -18,7 +18,7 @@ use crate::upstream::hop_by_hop;
 
 /// Most bytes of a name and of a reason: what is kept of them.
 const MAX_ACTOR_BYTES: usize = 200;
-const MAX_REASON_BYTES: usize = 2_000;
+pub(super) const MAX_REASON_BYTES: usize = 2_000;
 
 /// What became of a request, who says so, and why.
 #[derive(Debug, Deserialize)]
@@ -52,11 +52,6 @@ pub(super) struct GivenResponse {
 impl GivenWord {
     /// The word as the engine takes it.
     pub(super) fn read(self, authority: &Authority) -> Result<Word, Problem> {
-        let text = |what: &str, text: &str, longest: usize| match text.trim() {
-            "" => Err(invalid(format!("`{what}` is empty; it is kept on record"))),
-            text if text.len() > longest => Err(invalid(format!("`{what}` is longer than {longest} bytes"))),
-            text => Ok(Box::<str>::from(text)),
-        };
         let outcome = match (self.outcome, self.response) {
             (Outcome::Completed, Some(response)) => Given::Completed(Arc::new(response.read()?)),
             (Outcome::Completed, None) => {
@@ -67,14 +62,28 @@ impl GivenWord {
                 return Err(invalid("`response` is for completed requests: one that was not executed runs again"));
             }
         };
-        let name = match (authority.subject(), &self.actor) {
-            (Some(subject), None) => subject,
-            (Some(subject), Some(actor)) if subject == actor.trim() => subject,
-            (Some(_), Some(_)) => return Err(invalid("`actor` is who the access token was issued for, or left out")),
-            (None, actor) => actor.as_deref().unwrap_or_default(),
-        };
-        let actor = Actor { name: text("actor", name, MAX_ACTOR_BYTES)?, authority: authority.as_str().into() };
-        Ok(Word { outcome, actor, reason: text("reason", &self.reason, MAX_REASON_BYTES)? })
+        let actor = actor(self.actor.as_deref(), authority)?;
+        Ok(Word { outcome, actor, reason: given_text("reason", &self.reason, MAX_REASON_BYTES)? })
+    }
+}
+
+/// Who decides: whoever the access token was issued for, or else who they say that they are.
+pub(super) fn actor(given: Option<&str>, authority: &Authority) -> Result<Actor, Problem> {
+    let name = match (authority.subject(), given) {
+        (Some(subject), None) => subject,
+        (Some(subject), Some(actor)) if subject == actor.trim() => subject,
+        (Some(_), Some(_)) => return Err(invalid("`actor` is who the access token was issued for, or left out")),
+        (None, actor) => actor.unwrap_or_default(),
+    };
+    Ok(Actor { name: given_text("actor", name, MAX_ACTOR_BYTES)?, authority: authority.as_str().into() })
+}
+
+/// A text that is kept on record.
+pub(super) fn given_text(what: &str, text: &str, longest: usize) -> Result<Box<str>, Problem> {
+    match text.trim() {
+        "" => Err(invalid(format!("`{what}` is empty; it is kept on record"))),
+        text if text.len() > longest => Err(invalid(format!("`{what}` is longer than {longest} bytes"))),
+        text => Ok(text.into()),
     }
 }
 

@@ -1,12 +1,22 @@
-//! The operators' endpoints: entries and decisions about them. All are JSON, under [`Access`], and on a listener of
+//! The operators' endpoints: entries, events, deliveries, decisions about them, and switches. All are JSON, under [`Access`], and on a listener of
 //! their own.
 
 pub mod access;
 mod cross_site;
+mod decisions;
+mod deliveries;
+mod document;
 mod entries;
+mod events;
 mod given;
+pub mod routes;
+mod rows;
 mod settle;
 pub mod shapes;
+pub mod subscriptions;
+mod switches;
+mod trouble;
+mod work;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,12 +33,16 @@ use http::{Response, StatusCode};
 use serde::de::DeserializeOwned;
 
 use self::access::{ADMIN_SCOPE, Access, Authority, Denied};
+pub(super) use self::document::Document;
+use self::routes::RouteShown;
+use self::subscriptions::SubscriptionShown;
 use super::body::{self, BodyLimits};
 use super::reply::{Caller, unavailable};
 use super::sender;
 use crate::engine::by_hand::Settler;
 use crate::engine::desk::EntryDesk;
 use crate::engine::ledger::StoreError;
+use crate::engine::switchboard::Switchboard;
 use crate::engine::{Policy, Reason};
 use crate::outbox::desk::Desk;
 use crate::problem::{Problem, Situation};
@@ -47,6 +61,12 @@ pub struct AdminParts {
     pub settler: Settler,
     /// All policies by their route's name.
     pub policies: HashMap<Box<str>, Arc<Policy>>,
+    /// What people have switched.
+    pub switches: Arc<Switchboard>,
+    /// All routes, as configured.
+    pub routes: Vec<RouteShown>,
+    /// All subscriptions, as configured.
+    pub subscriptions: Vec<SubscriptionShown>,
     /// Who may.
     pub access: Access,
     /// What bounds the bodies of orders.
@@ -76,7 +96,20 @@ pub fn router(admin: Admin) -> Router {
         .route("/entries/settle", post(settle::many))
         .route("/entries/{id}", get(entries::show))
         .route("/entries/{id}/settle", post(settle::one))
-        .route("/decisions", get(entries::decisions))
+        .route("/decisions", get(decisions::list))
+        .route("/events", get(events::list))
+        .route("/events/retry", post(events::retry))
+        .route("/events/discard", post(events::discard))
+        .route("/events/{id}", get(events::show))
+        .route("/deliveries", get(deliveries::list))
+        .route("/deliveries/retry", post(deliveries::retry))
+        .route("/deliveries/discard", post(deliveries::discard))
+        .route("/deliveries/{id}", get(deliveries::show))
+        .route("/routes", get(routes::list))
+        .route("/routes/{name}/mode", post(routes::mode))
+        .route("/subscriptions", get(subscriptions::list))
+        .route("/subscriptions/{name}/pause", post(subscriptions::pause))
+        .route("/subscriptions/{name}/resume", post(subscriptions::resume))
         .route_layer(from_fn_with_state(admin.clone(), guard))
         .method_not_allowed_fallback(other_method)
         .fallback(nothing_here)

@@ -57,6 +57,56 @@ const fn only_say() -> bool {
 }
 
 /// `POST /entries/{id}/settle`: gives an Unknown entry its outcome, if it still is as the operator has seen it.
+#[utoipa::path(
+    post,
+    path = "/entries/{id}/settle",
+    operation_id = "settleEntry",
+    tag = "operators",
+    summary = "Gives a request its outcome by a person's word",
+    description = "Only where that is unknown, and only if the entry still is as the operator has seen it: `If-Match` is the \
+                   `ETag` of the entry. Completed: its retries are answered so, and its events are sent. Not executed: its \
+                   key is new again.",
+    params(
+        ("id" = String, Path, description = "64 hexadecimal digits.", example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
+        ("If-Match" = String, Header, description = "The state that was seen.", example = "\"4be43cb1d6b5a1f0e2a9c7d81f3b5a60\""),
+    ),
+    request_body(
+        content = Object,
+        description = "`outcome`: completed or not_executed; of what was completed, the `response` (`status`, `headers`, \
+                       `body` or `body_base64`); `reason` and `actor`, which are kept on record. With an access token the \
+                       actor is its subject.",
+        example = json!({
+            "outcome": "completed",
+            "response": { "status": 201, "headers": [["content-type", "application/json"]], "body": "{\"status\":\"paid\"}" },
+            "reason": "the provider's books have it",
+            "actor": "ann",
+        }),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "What it was, and the events that it announces.",
+            body = Object,
+            example = json!({
+                "id": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                "outcome": "completed",
+                "was": { "id": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "state": "unknown", "key": "A-1001", "route": "create-payment" },
+                "events": ["5c1d7e1f0a6b4cb2a3f8e2d90c4b7a16"],
+            }),
+        ),
+        (status = 400, description = "problem"),
+        (status = 401, description = "problem"),
+        (status = 403, description = "problem"),
+        (status = 404, description = "problem"),
+        (status = 408, description = "problem"),
+        (status = 409, description = "problem"),
+        (status = 412, description = "problem"),
+        (status = 413, description = "problem"),
+        (status = 428, description = "problem"),
+        (status = 503, description = "problem"),
+    ),
+    security((), ("operator" = []), ("bearer" = []))
+)]
 pub(super) async fn one(
     State(admin): State<Admin>,
     Path(id): Path<String>,
@@ -77,6 +127,52 @@ pub(super) async fn one(
 }
 
 /// `POST /entries/settle`: many Unknown entries, the oldest first. Only says which, unless `dry_run` is false.
+#[utoipa::path(
+    post,
+    path = "/entries/settle",
+    operation_id = "settleEntries",
+    tag = "operators",
+    summary = "Gives many requests their outcome by a person's word",
+    description = "The oldest of those whose outcome is unknown and that the `filter` finds (`namespace`, `route`, `scope`, \
+                   `key`, `older_than_seconds`; one of them at least), at most `limit` (100). Only says which, unless \
+                   `dry_run` is false.",
+    request_body(
+        content = Object,
+        description = "`filter`, `limit`, `dry_run`, and what an order for one has.",
+        example = json!({
+            "filter": { "route": "create-payment", "older_than_seconds": 3600 },
+            "limit": 100,
+            "dry_run": false,
+            "outcome": "not_executed",
+            "reason": "the provider was down, and has none of them",
+            "actor": "ann",
+        }),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "What was settled, or would be; and what was left alone, and why.",
+            body = Object,
+            example = json!({
+                "dry_run": false,
+                "outcome": "not_executed",
+                "settled": [{
+                    "id": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                    "was": { "id": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "state": "unknown", "key": "A-1001", "route": "create-payment" },
+                    "events": [],
+                }],
+                "left": [],
+            }),
+        ),
+        (status = 400, description = "problem"),
+        (status = 401, description = "problem"),
+        (status = 403, description = "problem"),
+        (status = 408, description = "problem"),
+        (status = 413, description = "problem"),
+        (status = 503, description = "problem"),
+    ),
+    security((), ("operator" = []), ("bearer" = []))
+)]
 pub(super) async fn many(
     State(admin): State<Admin>,
     authority: Authority,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{Method, Uri};
 use serde_json::{Map, Value, json};
 
-use super::problems;
+use super::problems::{self, Audience};
 use crate::entry::KeySource;
 use crate::http::route::{Guard, Keyless, Mode, Route};
 use crate::problem::{Details, Situation};
@@ -79,7 +79,8 @@ impl View<'_> {
             let schema = <Details<'static> as utoipa::PartialSchema>::schema();
             document["components"]["schemas"][SCHEMA] = serde_json::to_value(schema).unwrap_or_default();
             for status in statuses() {
-                document["components"]["responses"][component(status)] = problems::response(status, SCHEMA);
+                document["components"]["responses"][component(status)] =
+                    problems::response(Audience::Clients, status, SCHEMA);
             }
         }
         Ok(document)
@@ -110,7 +111,7 @@ impl View<'_> {
 /// Whether the guard decides about requests of this method.
 fn guards(guard: &Guard, method: &Method) -> bool {
     let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
-    !is_safe && guard.mode != Mode::Observe
+    !is_safe && guard.mode.now() != Mode::Observe
 }
 
 fn method(member: &str) -> Option<Method> {
@@ -164,7 +165,7 @@ fn statuses() -> Vec<u16> {
 }
 
 fn component(status: u16) -> String {
-    format!("Oncegate{}", problems::name(status))
+    format!("Oncegate{}", problems::name(Audience::Clients, status))
 }
 
 fn guarded(operation: &mut Map<String, Value>, guard: &Guard, shared: &Value) {
@@ -194,7 +195,7 @@ fn guarded(operation: &mut Map<String, Value>, guard: &Guard, shared: &Value) {
             // The service's own, or the gateway's.
             Some(response) => {
                 whole(response, shared);
-                response["content"]["application/problem+json"] = problems::content(status, SCHEMA);
+                response["content"]["application/problem+json"] = problems::content(Audience::Clients, status, SCHEMA);
             }
         }
     }

@@ -6,7 +6,8 @@ mod problems;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi as _;
 
-use super::endpoints;
+use self::problems::Audience;
+use super::{admin, endpoints};
 use crate::problem::Details;
 
 /// Operations are described where they are answered.
@@ -48,7 +49,9 @@ const ADMIN: &str = "http://127.0.0.1:8081";
 /// The document of our own endpoints, as it is in `openapi/oncegate.json`.
 #[must_use]
 pub fn document() -> Value {
-    let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+    let mut document = Document::openapi();
+    document.merge(admin::Document::openapi());
+    let mut document = serde_json::to_value(document).unwrap_or_default();
     document["servers"] = json!([{ "url": "http://127.0.0.1:8080", "description": "server.listen" }]);
     document["components"]["securitySchemes"] = security();
     let mut statuses = Vec::new();
@@ -57,12 +60,23 @@ pub fn document() -> Value {
             let server = json!([{ "url": ADMIN, "description": "server.admin_listen" }]);
             operation.insert("servers".to_owned(), server);
         }
-        statuses.extend(problems::refer(operation));
+        let audience = audience(operation);
+        statuses.extend(problems::refer(operation, audience).into_iter().map(|status| (audience, status)));
     }
-    for status in statuses {
-        document["components"]["responses"][problems::name(status)] = problems::response(status, "Details");
+    for (audience, status) in statuses {
+        let name = problems::name(audience, status);
+        document["components"]["responses"][name] = problems::response(audience, status, "Details");
     }
     document
+}
+
+/// Who is answered: operators are told by what they may show.
+fn audience(operation: &Map<String, Value>) -> Audience {
+    let ways = operation.get("security").and_then(Value::as_array);
+    match ways.into_iter().flatten().any(|way| way.get("operator").is_some()) {
+        true => Audience::Operators,
+        false => Audience::Clients,
+    }
 }
 
 /// The document as text, one line per value.
@@ -88,6 +102,12 @@ fn security() -> Value {
             "scheme": "bearer",
             "bearerFormat": "JWT",
             "description": "With `auth.mode = \"jwt\"`: an access token of the configured issuer."
+        },
+        "operator": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "The operators' token, `server.admin_token`. With `auth.mode = \"jwt\"` an access token that \
+                            grants `oncegate:admin` does as well. Without a token, only this machine is answered."
         },
         "subject": {
             "type": "apiKey",
@@ -135,6 +155,6 @@ mod tests {
             assert!(parameters.iter().all(|parameter| parameter.get("example").is_some()), "{id}");
             assert!(ids.insert(id.clone()), "{id} twice");
         }
-        assert!(ids.len() >= 8);
+        assert!(ids.len() >= 26);
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod authority;
 pub(crate) mod browser;
+pub(crate) mod command;
 pub(crate) mod database;
 #[cfg(feature = "webhook")]
 pub(crate) mod endpoint;

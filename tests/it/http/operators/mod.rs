@@ -4,6 +4,8 @@ mod access;
 mod many;
 mod races;
 mod settling;
+mod switches;
+mod work;
 
 use serde_json::{Value, json};
 
