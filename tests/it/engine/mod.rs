@@ -2,6 +2,7 @@
 //! afterwards. Housekeeping is stepped by hand; executions wait on signals.
 
 mod arrivals;
+mod by_hand;
 mod completion;
 mod emission;
 mod forward;

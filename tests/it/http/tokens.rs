@@ -259,7 +259,7 @@ async fn secrets_rotate_and_old_tokens_count_until_theirs_is_gone() {
 }
 
 /// A token as the gateway makes it for anybody, which expires in `seconds`.
-fn expiring(seconds: i64) -> String {
+pub(super) fn expiring(seconds: i64) -> String {
     let wanted = Wanted::parse(br#"{"route":"pay","amount":1}"#).unwrap();
     let expires = Timestamp(clock::wall().0 + seconds * 1000);
     let owner = Owner::new(&Principal::default(), &Scope::Global);

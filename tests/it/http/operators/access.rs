@@ -47,6 +47,40 @@ async fn operators_show_the_token_and_monitoring_need_not() {
     assert_eq!(own.send().await.status, 200);
 }
 
+/// Whatever is documented for operators is served, and to nobody else.
+#[tokio::test]
+async fn every_endpoint_wants_the_token_and_no_page_of_others() {
+    let upstream = Upstream::counting().await;
+    let gateway = start(Kind::Sqlite, &upstream, &[]).await;
+    let document = admin(&gateway, "GET", "/openapi.json").send().await.json();
+    let mut count = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let ways = operation["security"].as_array().into_iter().flatten();
+            if !ways.into_iter().any(|way| way.get("operator").is_some()) {
+                continue;
+            }
+            count += 1;
+            let target = path.replace("{id}", &"ab".repeat(16)).replace("{name}", "pay");
+            let call = Call::new(gateway.admin(), &method.to_uppercase(), &target);
+            call.send().await.is_problem(401, "unauthenticated");
+            gateway
+                .call(&method.to_uppercase(), &target)
+                .field("authorization", TOKEN)
+                .send()
+                .await
+                .is_problem(404, "no-route");
+            let told =
+                admin(&gateway, &method.to_uppercase(), &target).field("sec-fetch-site", "cross-site").send().await;
+            match method.as_str() {
+                "get" => assert!(told.status == 200 || told.status == 404, "{target}: {told:?}"),
+                _ => told.is_problem(403, "forbidden"),
+            }
+        }
+    }
+    assert!(count >= 18, "{count}");
+}
+
 #[tokio::test]
 async fn without_a_token_this_machine_is_answered_under_its_own_names() {
     let upstream = Upstream::counting().await;

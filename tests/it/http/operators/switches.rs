@@ -9,6 +9,7 @@ use crate::http::client::{Answer, Call};
 use crate::http::eventually;
 use crate::http::gateway::Gateway;
 use crate::http::issuer::{RULES, Signer, bearer};
+use crate::http::tokens::expiring;
 use crate::http::upstream::{Upstream, answer};
 use crate::servers::database::{Database, Kind, on_each_database};
 
@@ -153,6 +154,7 @@ async fn a_switch_to_observe_lets_nothing_through_without_a_token_where_one_is_r
         gateway.pay(key).send().await.is_problem(403, "token-invalid");
     }
     gateway.post("/pay").send().await.is_problem(403, "token-invalid");
+    gateway.pay(&expiring(-1)).send().await.is_problem(403, "token-expired");
     assert_eq!(upstream.count(), 0);
     assert_eq!((gateway.pay(&good).send().await.status, upstream.count()), (201, 1));
 }

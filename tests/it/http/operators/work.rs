@@ -170,6 +170,13 @@ async fn what_a_filter_finds_is_only_said_unless_it_is_to_be_done(kind: Kind) {
     }
     put(&gateway.database, Row { id: 5, state: SENT, ..EVENT }).await;
     put(&gateway.database, Row { id: 6, ..DELIVERY }).await;
+    put(&gateway.database, Row { id: 7, state: READY, ..EVENT }).await;
+    let word = json!({ "filter": {}, "dry_run": false, "reason": "x", "actor": "y" });
+    assert_eq!(ids(&done(&gateway, "/deliveries/discard", word).await["changed"]), [6], "nobody else's");
+    put(&gateway.database, Row { id: 8, ..DELIVERY }).await;
+    let word = json!({ "filter": { "topic": "payments" }, "reason": "x", "actor": "y" });
+    let told = done(&gateway, "/events/discard", word).await;
+    assert_eq!((ids(&told["changed"]), &told["dry_run"]), (vec![1, 2, 3, 4], &json!(true)), "parked ones are meant");
     let word = json!({ "filter": { "topic": "payments" }, "limit": 3, "reason": "it was", "actor": "ann" });
     let told = done(&gateway, "/events/retry", word.clone()).await;
     assert_eq!((ids(&told["changed"]), &told["dry_run"]), (vec![1, 2, 3], &json!(true)));
@@ -180,9 +187,11 @@ async fn what_a_filter_finds_is_only_said_unless_it_is_to_be_done(kind: Kind) {
     assert_eq!((ids(&told["changed"]), &told["dry_run"]), (vec![1, 2, 3], &json!(false)));
     assert_eq!(listed(&gateway, "/events?state=parked").await, [4]);
     carried["filter"] = json!({ "state": ["sent", "ready"], "key": "order" });
-    assert_eq!(ids(&done(&gateway, "/events/discard", carried).await["changed"]), [1, 2, 3], "what is sent is sent");
+    carried["limit"] = json!(10);
+    let told = done(&gateway, "/events/discard", carried).await;
+    assert_eq!((ids(&told["changed"]), ids(&told["left"])), (vec![1, 2, 3, 7], vec![5]), "what is sent is sent");
     let word = json!({ "filter": { "subscription": "points", "result": "rejected" }, "dry_run": false, "reason": "x", "actor": "y" });
-    assert_eq!(ids(&done(&gateway, "/deliveries/retry", word).await["changed"]), [6]);
+    assert_eq!(ids(&done(&gateway, "/deliveries/retry", word).await["changed"]), [8]);
     assert_eq!(state(&gateway, 5).await, SENT);
 }
 
