@@ -1,10 +1,11 @@
 //! `oncegate routes`: in which mode they are, and switching it while gateways run.
 
 use clap::{Args, Subcommand};
+use oncegate::engine::desk::MAX_LISTED;
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::admin::{Ask, Reach, segment};
+use super::admin::{Ask, Reach, segment, target};
 use super::desk::{Format, print};
 use super::desk_text::{at, line, list_of, word};
 use super::serve::block_on;
@@ -14,6 +15,8 @@ use super::serve::block_on;
 pub(super) enum Routes {
     /// Lists them, each with its mode, and who has switched it.
     List(List),
+    /// Lists who has switched which, the latest first.
+    Decisions(Decisions),
     /// Switches one, at all gateways: enforce, observe (guards nothing), replay_only (a kill switch), or configured.
     Mode(Mode),
 }
@@ -41,6 +44,20 @@ pub(super) struct Mode {
     format: Format,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct Decisions {
+    #[command(flatten)]
+    reach: Reach,
+    /// Most to list.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LISTED)))]
+    limit: u32,
+    /// Only those before this number: the last one of the page before.
+    #[arg(long)]
+    before: Option<i64>,
+    #[command(flatten)]
+    format: Format,
+}
+
 /// Who turns a switch, and why.
 #[derive(Debug, Args)]
 pub(super) struct Why {
@@ -56,6 +73,7 @@ impl Routes {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self {
             Self::List(list) => block_on(list.run()),
+            Self::Decisions(decisions) => block_on(decisions.run("route")),
             Self::Mode(mode) => block_on(mode.run()),
         }
     }
@@ -79,6 +97,34 @@ impl Mode {
         });
         Ok(())
     }
+}
+
+impl Decisions {
+    pub(super) async fn run(self, kind: &str) -> Result<(), Failure> {
+        let mut parameters = vec![("kind", json!(kind)), ("limit", json!(self.limit))];
+        parameters.extend(self.before.map(|before| ("before", json!(before))));
+        let decided = self.reach.ask(Ask::get(target("/switches", &parameters))).await?;
+        print(&self.format, &decided, turns);
+        Ok(())
+    }
+}
+
+fn turns(page: &Value) -> String {
+    let mut text = String::new();
+    let turns = list_of(&page["switches"]);
+    if turns.is_empty() {
+        line!(text, "no decisions");
+    }
+    for turn in turns {
+        let (number, name, was, to) =
+            (word(&turn["number"]), word(&turn["name"]), word(&turn["was"]), word(&turn["to"]));
+        let (at, actor, authority) = (at(&turn["at_ms"]), word(&turn["actor"]), word(&turn["authority"]));
+        line!(text, "{number:>8}  {name}: {to} (was {was}), {at}, by {actor} ({authority}): {}", word(&turn["reason"]));
+    }
+    if let Some(next) = page["next"].as_i64() {
+        line!(text, "more: --before {next}");
+    }
+    text
 }
 
 fn table(page: &Value) -> String {

@@ -7,7 +7,7 @@ use super::Failure;
 use super::admin::{Ask, Reach, segment};
 use super::desk::{Format, print};
 use super::desk_text::{at, line, list_of, word};
-use super::routes::{Why, switched};
+use super::routes::{Decisions, Why, switched};
 use super::serve::block_on;
 
 /// What can be done with subscriptions.
@@ -15,6 +15,8 @@ use super::serve::block_on;
 pub(super) enum Subscriptions {
     /// Lists them: whether they deliver, who has paused them, or what is wrong with the handler.
     List(List),
+    /// Lists who has paused and resumed which, the latest first.
+    Decisions(Decisions),
     /// Delivers nothing of one, at all gateways, until it is resumed.
     Pause(Turn),
     /// Delivers again.
@@ -45,6 +47,7 @@ impl Subscriptions {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self {
             Self::List(list) => block_on(list.run()),
+            Self::Decisions(decisions) => block_on(decisions.run("subscription")),
             Self::Pause(turn) => block_on(turn.run("pause")),
             Self::Resume(turn) => block_on(turn.run("resume")),
         }

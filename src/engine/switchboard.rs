@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::ledger::StoreError;
-use super::switches::{Kind, Order, Switch, Switches, Turned};
+use super::switches::{Kind, Order, Switch, Switches, Turn, Turned};
 
 /// How often switches are read: a kill switch acts in about a second everywhere, for one small query.
 pub const EVERY: Duration = Duration::from_millis(500);
@@ -103,6 +103,14 @@ impl Switchboard {
         Ok(turned)
     }
 
+    /// As [`Switches::turns`].
+    ///
+    /// # Errors
+    /// If the database can't be asked.
+    pub async fn turns(&self, of: Option<Kind>, before: Option<i64>, limit: u32) -> Result<Vec<Turn>, StoreError> {
+        self.store.turns(of, before, limit).await
+    }
+
     /// All that are not as configured, as far as this process knows.
     #[must_use]
     pub fn known(&self) -> Vec<Switch> {
@@ -161,6 +169,10 @@ mod tests {
 
         fn turn<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<Turned, StoreError>> {
             ready(Ok(Turned { was: None, at: Timestamp(7) })).boxed()
+        }
+
+        fn turns(&self, _: Option<Kind>, _: Option<i64>, _: u32) -> BoxFuture<'_, Result<Vec<Turn>, StoreError>> {
+            ready(Ok(Vec::new())).boxed()
         }
     }
 

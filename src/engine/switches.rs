@@ -23,6 +23,12 @@ pub trait Switches: Send + Sync + 'static {
     /// # Errors
     /// Nothing is written unless the error is [`StoreError::CommitUnknown`]; then all of it is, or nothing.
     fn turn<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Turned, StoreError>>;
+
+    /// Up to `limit` turns, the latest first: of one kind, or of all; before number `before` if it is given.
+    ///
+    /// # Errors
+    /// If the database can't be asked.
+    fn turns(&self, of: Option<Kind>, before: Option<i64>, limit: u32) -> BoxFuture<'_, Result<Vec<Turn>, StoreError>>;
 }
 
 /// What has a switch.
@@ -81,6 +87,27 @@ pub struct Order {
     pub by: Actor,
     /// Why.
     pub reason: Box<str>,
+}
+
+/// A turn on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn {
+    /// In the order of the turns.
+    pub number: i64,
+    /// Of what.
+    pub kind: Kind,
+    /// Of which one.
+    pub name: Box<str>,
+    /// How it was set before; `None`: as configured.
+    pub was: Option<Box<str>>,
+    /// To what; `None`: as configured.
+    pub setting: Option<Box<str>>,
+    /// Who has turned it.
+    pub by: Actor,
+    /// Why.
+    pub reason: Box<str>,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// What a turn did.

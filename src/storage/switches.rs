@@ -10,9 +10,9 @@ use super::text::Statement;
 use super::transaction::{Transaction, within};
 use super::value::Value;
 use crate::clock::Timestamp;
-use crate::engine::desk::Actor;
+use crate::engine::desk::{Actor, MAX_LISTED};
 use crate::engine::ledger::StoreError;
-use crate::engine::switches::{Kind, Order, Switch, Switches, Turned};
+use crate::engine::switches::{Kind, Order, Switch, Switches, Turn, Turned};
 
 /// Most bytes of a name and of a reason that are kept.
 const MAX_ACTOR_BYTES: usize = 200;
@@ -52,6 +52,12 @@ static RECORD: Statement = Statement::new(|_, _| {
         .to_owned()
 });
 
+static TURNS: Statement = Statement::new(|_, _| {
+    "SELECT kind, name, setting, actor, authority, reason, acted_at, was, number FROM switch_actions \
+     WHERE number < ? AND (? = 0 OR kind = ?) ORDER BY number DESC LIMIT ?"
+        .to_owned()
+});
+
 impl Switches for Store {
     fn switched(&self) -> BoxFuture<'_, Result<Vec<Switch>, StoreError>> {
         Box::pin(async move {
@@ -68,6 +74,19 @@ impl Switches for Store {
             let mut transaction = self.begin().await?;
             let work = within(self.statement_timeout, turn(&mut transaction, order)).await;
             transaction.end(work).await
+        })
+    }
+
+    fn turns(&self, of: Option<Kind>, before: Option<i64>, limit: u32) -> BoxFuture<'_, Result<Vec<Turn>, StoreError>> {
+        Box::pin(async move {
+            let (is_of, kind) = (i64::from(of.is_some()), of.map_or("", Kind::as_str));
+            let before = before.unwrap_or(i64::MAX);
+            let limit = i64::from(limit.min(MAX_LISTED));
+            let rows = self.query(&TURNS, &[before.into(), is_of.into(), kind.into(), limit.into()]).await?;
+            rows.iter()
+                .filter_map(|row| recorded(row).transpose())
+                .collect::<sqlx::Result<_>>()
+                .map_err(|error| classify(&error))
         })
     }
 }
@@ -106,15 +125,40 @@ fn clean(text: &str, longest: usize) -> String {
 
 /// `None`: of what only a newer version knows.
 fn read(row: &Row) -> sqlx::Result<Option<Switch>> {
-    let text = |column| row.bytes(column).map(|bytes| Box::<str>::from(String::from_utf8_lossy(&bytes)));
-    let kind = text(0)?;
-    let Some(kind) = Kind::ALL.into_iter().find(|known| known.as_str() == &*kind) else { return Ok(None) };
-    Ok(Some(Switch {
+    let Some(kind) = kind(row)? else { return Ok(None) };
+    let setting = maybe_text(row, 2)?.unwrap_or_default();
+    let (name, by, reason) = (text(row, 1)?, by(row)?, text(row, 5)?);
+    Ok(Some(Switch { kind, name, setting, by, reason, at: Timestamp(row.int(6)?) }))
+}
+
+/// The same.
+fn recorded(row: &Row) -> sqlx::Result<Option<Turn>> {
+    let Some(kind) = kind(row)? else { return Ok(None) };
+    Ok(Some(Turn {
+        number: row.int(8)?,
         kind,
-        name: text(1)?,
-        setting: text(2)?,
-        by: Actor { name: text(3)?, authority: text(4)? },
-        reason: text(5)?,
+        name: text(row, 1)?,
+        was: maybe_text(row, 7)?,
+        setting: maybe_text(row, 2)?,
+        by: by(row)?,
+        reason: text(row, 5)?,
         at: Timestamp(row.int(6)?),
     }))
+}
+
+fn kind(row: &Row) -> sqlx::Result<Option<Kind>> {
+    let kind = text(row, 0)?;
+    Ok(Kind::ALL.into_iter().find(|known| known.as_str() == &*kind))
+}
+
+fn by(row: &Row) -> sqlx::Result<Actor> {
+    Ok(Actor { name: text(row, 3)?, authority: text(row, 4)? })
+}
+
+fn text(row: &Row, column: usize) -> sqlx::Result<Box<str>> {
+    row.bytes(column).map(|bytes| String::from_utf8_lossy(&bytes).into())
+}
+
+fn maybe_text(row: &Row, column: usize) -> sqlx::Result<Option<Box<str>>> {
+    Ok(row.maybe_bytes(column)?.map(|bytes| String::from_utf8_lossy(&bytes).into()))
 }

@@ -32,6 +32,25 @@ async fn a_switch_stays_as_it_was_turned_last_and_each_turn_is_on_record(kind: D
     assert_eq!(turn(order(Kind::Route, None, "four")).await.as_deref(), Some("replay_only"));
     assert_eq!(turn(order(Kind::Route, None, "five")).await, None);
     assert_eq!(store.switched().await.unwrap().len(), 1);
+    let turns = store.turns(None, None, 10).await.unwrap();
+    let said: Vec<_> = turns.iter().map(|turn| (turn.was.as_deref(), turn.setting.as_deref(), &*turn.reason)).collect();
+    let replay = Some("replay_only");
+    let expected = [
+        (None, None, "five"),
+        (replay, None, "four"),
+        (Some("observe"), replay, "three"),
+        (None, Some(PAUSED), "two"),
+        (None, Some("observe"), "one"),
+    ];
+    assert_eq!(said, expected);
+    assert_eq!((&turns[4].by, turns[4].at, &*turns[4].name), (&found[0].by, found[1].at.min(turns[4].at), "pay"));
+    let reasons = async |of, before, limit| {
+        let turns = store.turns(of, before, limit).await.unwrap();
+        turns.into_iter().map(|turn| turn.reason.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(reasons(Some(Kind::Subscription), None, 10).await, ["two"]);
+    assert_eq!(reasons(Some(Kind::Route), Some(turns[1].number), 1).await, ["three"]);
+
     let mut asking = database.stranger().await;
     let mut count = async |what: &str| asking.number(&format!("SELECT COUNT(*) FROM switch_actions {what}")).await;
     assert_eq!(count("").await, 5);

@@ -49,6 +49,12 @@ async fn routes_and_subscriptions_are_listed_and_switched() {
         );
         let told = console.json(&with(&["routes", "mode", "pay", "configured", "--reason", "x", "--actor", "bob"]));
         assert_eq!([&told["was"], &told["mode"]], ["replay_only", "enforce"]);
+        let turns = console.text(&with(&["routes", "decisions"]));
+        assert!(
+            turns.contains("pay: configured (was replay_only)") && turns.contains("pay: replay_only (was configured)"),
+            "{turns}"
+        );
+        assert_eq!(console.text(&with(&["subscriptions", "decisions"])), "no decisions\n");
 
         let told = console.text(&with(&["subscriptions", "pause", "award-points", "--reason", "twice"]));
         assert_eq!(told, "award-points: paused (was configured)\n");

@@ -1,6 +1,6 @@
 //! What the OpenAPI document says of the operators' endpoints. Each is described where it is answered.
 
-use super::{decisions, deliveries, entries, events, routes, settle, subscriptions};
+use super::{decisions, deliveries, entries, events, routes, settle, subscriptions, switches};
 
 /// All of them.
 #[derive(utoipa::OpenApi)]
@@ -20,6 +20,7 @@ use super::{decisions, deliveries, entries, events, routes, settle, subscription
     deliveries::discard,
     routes::list,
     routes::mode,
+    switches::list,
     subscriptions::list,
     subscriptions::pause,
     subscriptions::resume,

@@ -107,6 +107,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/deliveries/{id}", get(deliveries::show))
         .route("/routes", get(routes::list))
         .route("/routes/{name}/mode", post(routes::mode))
+        .route("/switches", get(switches::list))
         .route("/subscriptions", get(subscriptions::list))
         .route("/subscriptions/{name}/pause", post(subscriptions::pause))
         .route("/subscriptions/{name}/resume", post(subscriptions::resume))

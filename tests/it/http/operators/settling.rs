@@ -148,6 +148,22 @@ async fn what_is_not_as_it_was_seen_is_left_alone() {
     assert_eq!(settle(&gateway, &entry, &paid()).send().await.status, 200);
 }
 
+/// Whatever it says, its request was forwarded, and so will the next one be.
+#[tokio::test]
+async fn what_was_only_observed_is_not_settled() {
+    let upstream = Upstream::always(vec![Step::Close]).await;
+    let gateway = start(Kind::Sqlite, &upstream, &[(".mode", "observe")]).await;
+    assert_eq!(gateway.pay("lost").send().await.status, 502);
+    let found = |page: &serde_json::Value| page["entries"].as_array().is_some_and(|entries| entries.len() == 1);
+    let page = eventually(|| get(&gateway, "/entries"), found).await;
+    for word in [paid(), not_executed()] {
+        let refused = settle(&gateway, &page["entries"][0], &word).send().await;
+        refused.is_problem(409, "not-settled");
+        assert!(refused.json()["detail"].as_str().unwrap().contains("observed"), "{refused:?}");
+    }
+    assert!(written(&gateway.database).await.is_empty());
+}
+
 /// Two gateways with one Redis, and a mark that was left behind by a process that died.
 #[tokio::test]
 async fn all_gateways_tell_what_was_settled_at_one() {

@@ -66,6 +66,13 @@ async fn a_kill_switch_turned_at_one_gateway_acts_at_the_other(kind: Kind) {
         [&told["mode"], &told["was"], &told["switched"]],
         [&json!("enforce"), &json!("replay_only"), &Value::Null]
     );
+    let turned = get(&again, "/switches?kind=route&limit=1").await;
+    let latest = &turned["switches"][0];
+    assert_eq!([&latest["name"], &latest["was"], &latest["to"]], ["pay", "replay_only", "configured"]);
+    let before = get(&again, &format!("/switches?before={}", turned["next"])).await;
+    assert_eq!((before["switches"].as_array().unwrap().len(), &before["next"]), (1, &Value::Null));
+    assert_eq!(get(&again, "/switches?kind=subscription").await["switches"], json!([]));
+    admin(&again, "GET", "/switches?kind=queue").send().await.is_problem(400, "order-invalid");
     assert_eq!(pay_anew(&again).await.status, 201);
     eventually(|| pay_anew(&one), |answer| answer.status == 201).await;
     assert_eq!(upstream.count(), executed + 2);
@@ -120,6 +127,20 @@ async fn a_switch_to_observe_lets_nobody_in_and_lends_nothing() {
     switch(&gateway, "configured").await;
     pay("k").send().await.is_replay_of(&first);
     assert_eq!((upstream.count(), events().await), (4, 1));
+}
+
+/// Something else may have been executed since, and nobody has noted it.
+#[tokio::test]
+async fn while_a_route_observes_nobody_is_told_what_was_executed() {
+    let upstream = Upstream::counting().await;
+    let gateway = start(Kind::Sqlite, &upstream, &[("server.status_endpoint", "anyone")]).await;
+    assert_eq!(gateway.pay("k").send().await.status, 201);
+    let ask = || gateway.call("GET", "/idempotency/requests/k?namespace=pay").send();
+    assert_eq!(ask().await.json()["state"], "completed");
+    switch(&gateway, "observe").await;
+    ask().await.is_problem(503, "unavailable");
+    switch(&gateway, "replay_only").await;
+    assert_eq!(ask().await.json()["state"], "completed");
 }
 
 /// The other way round: what is configured to observe alters nothing, until somebody has it enforce.
