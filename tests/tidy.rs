@@ -19,7 +19,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("routing", &[]),
     ("problem", &[]),
     ("sealer", &[]),
-    ("telemetry", &[]),
+    ("telemetry", &["clock"]),
     ("tls", &[]),
     ("auth", &["clock", "entry"]),
     ("outbox", &["broker", "chance", "clock", "engine", "entry"]),

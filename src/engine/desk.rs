@@ -52,6 +52,12 @@ pub trait EntryDesk: Send + Sync + 'static {
         limit: u32,
     ) -> BoxFuture<'_, Result<Vec<Decision>, StoreError>>;
 
+    /// How many entries are Unknown, and since when. Neither counts nor looks beyond `cap` of them.
+    ///
+    /// # Errors
+    /// If the database can't be asked.
+    fn unsettled(&self, cap: u32) -> BoxFuture<'_, Result<Unsettled, StoreError>>;
+
     /// Carries `orders` out in one durable transaction, each with its record, and tells by index whether it was. Only an
     /// Unknown entry that still carries the order's nonce is settled.
     ///
@@ -60,6 +66,15 @@ pub trait EntryDesk: Send + Sync + 'static {
     /// # Errors
     /// Nothing is written unless the error is [`StoreError::CommitUnknown`]; then all of it is, or nothing.
     fn settle<'a>(&'a self, orders: &'a [Order]) -> BoxFuture<'a, Result<Vec<Guarded>, StoreError>>;
+}
+
+/// What nobody knows the outcome of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unsettled {
+    /// How many entries are Unknown, up to the cap.
+    pub count: u64,
+    /// For how long the oldest of those counted has been.
+    pub oldest: Option<Duration>,
 }
 
 /// Where in its life an entry is, for people.

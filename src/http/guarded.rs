@@ -15,7 +15,7 @@ use super::reply::{Caller, IDENTITY_CHANGED, Reply};
 use super::route::{Guard, Keyless, Mode, Route, TokenUse};
 use super::{body, forwarded, keyed, preference, reply, sender, token};
 use crate::auth::{AuthError, Principal};
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::engine::{Arrival, Arrived, Policy, Reason, Verdict};
 use crate::entry::fingerprint::{self, Meaning};
 use crate::entry::source::{ResolvedKey, Sent};
@@ -48,6 +48,7 @@ impl Guarded<'_> {
     }
 
     async fn admit(&self, parts: Parts, body: Body) -> Result<Response<Body>, Problem> {
+        let begun = clock::now();
         let scope = self.scope()?;
         let line = keyed::line(&parts.headers)?;
         let permission = self.permission(line.as_ref(), &scope)?;
@@ -76,7 +77,7 @@ impl Guarded<'_> {
             self.still_counts(permission, &arrival).await?;
         }
         let arrived = self.gateway.engine.arrive(arrival, self.outgoing(parts, body, key.key.clone())).await;
-        self.count(&arrived);
+        self.count(&arrived, begun);
         Ok(self.tell(&key.key, arrived, preferred))
     }
 
@@ -221,12 +222,13 @@ impl Guarded<'_> {
         Some(self.arrival(parts, body, &sent, scope, &key, Duration::ZERO))
     }
 
-    fn count<A>(&self, arrived: &Arrived<A>) {
+    fn count<A>(&self, arrived: &Arrived<A>, begun: Instant) {
         let admission = match arrived {
             Arrived::Executed { .. } => "execute",
             Arrived::Told(verdict) => verdict.name(),
         };
-        metrics::counter!("oncegate_requests_total", "route" => self.route.name.to_string(), "admission" => admission)
-            .increment(1);
+        let labels = [("route", self.route.name.to_string()), ("admission", admission.to_owned())];
+        metrics::counter!("oncegate_requests_total", &labels).increment(1);
+        metrics::histogram!("oncegate_request_duration_seconds", &labels).record(clock::now() - begun);
     }
 }

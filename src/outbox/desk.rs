@@ -41,6 +41,12 @@ pub trait Desk: Send + Sync + 'static {
     /// If the database can't be asked.
     fn relays(&self) -> BoxFuture<'_, Result<Vec<Seen>, StoreError>>;
 
+    /// How many events and deliveries are parked. Counts neither beyond `cap`.
+    ///
+    /// # Errors
+    /// If the database can't be asked.
+    fn parked(&self, cap: u32) -> BoxFuture<'_, Result<Parked, StoreError>>;
+
     /// Retries or discards, and puts on record by whom. Each event is changed, and its change put on record, once, however many people order
     /// the same at the same time. One that is in a relay's hands is left alone.
     ///
@@ -67,6 +73,15 @@ pub struct Seen {
     pub queue: Box<str>,
     /// Why the broker takes nothing from it, and since when it takes nothing.
     pub trouble: Option<(Box<str>, Timestamp)>,
+}
+
+/// What waits for a person, up to a cap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Parked {
+    /// Events that no queue has taken.
+    pub events: u64,
+    /// Deliveries that no handler has taken.
+    pub deliveries: u64,
 }
 
 /// Where an event stands.

@@ -133,7 +133,8 @@ impl Server {
         let admin_address = admin.as_ref().map(|(_, address)| *address);
         if let Some((admin, _)) = admin {
             telemetry::keep_metrics();
-            housekeeping.spawn(telemetry::tidy_metrics);
+            let series = operators.series();
+            housekeeping.spawn(|stop| async move { series.run(stop).await });
             let app = app::admin(endpoints.clone(), operators);
             housekeeping.spawn(|stop| serve_operators(admin, app, stop));
         }

@@ -16,6 +16,7 @@ use crate::engine::switches::Kind;
 use crate::engine::{OnEvents, Parts, Policy};
 use crate::http::admin::access::{Access, Token};
 use crate::http::admin::routes::RouteShown;
+use crate::http::admin::stats::Stats;
 use crate::http::admin::subscriptions::SubscriptionShown;
 use crate::http::admin::{self, Admin, AdminParts};
 use crate::http::route::{Guard, Mode};
@@ -122,6 +123,7 @@ fn build(
         switches: board,
         routes: config.routes.iter().map(|route| shown(route, guards)).collect(),
         subscriptions: config.subscriptions.iter().map(shown_subscription).collect(),
+        stats: Stats::default(),
         access,
         body: body_limits(config),
         problems: problems(config).into(),

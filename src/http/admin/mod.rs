@@ -13,6 +13,7 @@ pub mod routes;
 mod rows;
 mod settle;
 pub mod shapes;
+pub mod stats;
 pub mod subscriptions;
 mod switches;
 mod trouble;
@@ -67,6 +68,8 @@ pub struct AdminParts {
     pub routes: Vec<RouteShown>,
     /// All subscriptions, as configured.
     pub subscriptions: Vec<SubscriptionShown>,
+    /// What happens now.
+    pub stats: stats::Stats,
     /// Who may.
     pub access: Access,
     /// What bounds the bodies of orders.
@@ -111,6 +114,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/subscriptions", get(subscriptions::list))
         .route("/subscriptions/{name}/pause", post(subscriptions::pause))
         .route("/subscriptions/{name}/resume", post(subscriptions::resume))
+        .route("/stats", get(stats::stats))
         .route_layer(from_fn_with_state(admin.clone(), guard))
         .method_not_allowed_fallback(other_method)
         .fallback(nothing_here)

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::entry::{small, stored};
 use crate::clock::{Timestamp, millis};
-use crate::engine::desk::{Actor, Decision, Filter, Listed, MAX_LISTED, Page, Place, Shown, Stage, Vouching};
+use crate::engine::desk::{Actor, Decision, Filter, Listed, MAX_LISTED, Page, Place, Shown, Stage, Unsettled, Vouching};
 use crate::engine::ledger::{Sealed, StoreError};
 use crate::entry::{Answer, EntryId, Identity, Key, Namespace, Nonce, Scope, StoredResponse};
 use crate::sealer::{Place as Sealing, Sealer, What};
@@ -79,6 +79,15 @@ static DECISIONS_OF: Statement = Statement::new(|_, _| {
     format!(
         "SELECT {DECISION} FROM entry_actions AS a WHERE a.entry = ? AND a.number + 0 < ? \
          ORDER BY a.number + 0 DESC LIMIT ?"
+    )
+});
+
+/// In the order of the index of states: PostgreSQL would go through the table where it takes many to be Unknown.
+static UNSETTLED: Statement = Statement::new(|dialect, _| {
+    let (now, index) = (dialect.now(), dialect.by_index("entries_due"));
+    let some = format!("SELECT e.changed_at FROM entries AS e{index} WHERE e.state = ? ORDER BY e.due_at LIMIT ?");
+    format!(
+        "SELECT (SELECT COUNT(*) FROM ({some}) AS c), (SELECT MIN(c.changed_at) FROM ({some}) AS c), {now}"
     )
 });
 
@@ -165,6 +174,18 @@ pub(super) async fn decisions(
         None => store.query(&DECISIONS, &[before, limit]).await?,
     };
     rows.iter().map(|row| decision(row, &store.sealer)).collect::<sqlx::Result<_>>().map_err(|error| classify(&error))
+}
+
+pub(super) async fn unsettled(store: &Store, cap: u32) -> Result<Unsettled, StoreError> {
+    let (unknown, cap) = (Value::from(stored::UNKNOWN), Value::from(i64::from(cap)));
+    let rows = store.query(&UNSETTLED, &[unknown.clone(), cap.clone(), unknown, cap]).await?;
+    let read = || {
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        let (count, oldest, now) = (row.int(0)?, row.maybe_int(1)?.map(Timestamp), Timestamp(row.int(2)?));
+        let count = u64::try_from(count).unwrap_or(0);
+        sqlx::Result::Ok(Unsettled { count, oldest: oldest.map(|oldest| now.since(oldest)) })
+    };
+    read().map_err(|error| classify(&error))
 }
 
 /// Reads what is there, however little sense it makes: this is where people look for what is wrong.

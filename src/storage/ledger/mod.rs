@@ -25,7 +25,7 @@ use super::error::classify;
 use super::text::Statement;
 use super::transaction::{Transaction, TxConnection, within};
 use crate::clock::Timestamp;
-use crate::engine::desk::{Decision, EntryDesk, Filter, Order, Page, Place, Shown};
+use crate::engine::desk::{Decision, EntryDesk, Filter, Order, Page, Place, Shown, Unsettled};
 use crate::engine::ledger::{Applied, Batch, DueLookup, Guarded, InProgress, Ledger, Reaped, StoreError, Transition};
 use crate::entry::{Entry, EntryId, InstanceId, Nonce};
 use crate::sealer::Sealer;
@@ -121,6 +121,10 @@ impl EntryDesk for Store {
         limit: u32,
     ) -> BoxFuture<'_, Result<Vec<Decision>, StoreError>> {
         Box::pin(desk::decisions(self, of, before, limit))
+    }
+
+    fn unsettled(&self, cap: u32) -> BoxFuture<'_, Result<Unsettled, StoreError>> {
+        Box::pin(desk::unsettled(self, cap))
     }
 
     fn settle<'a>(&'a self, orders: &'a [Order]) -> BoxFuture<'a, Result<Vec<Guarded>, StoreError>> {

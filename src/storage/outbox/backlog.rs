@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{rows, stored};
 use crate::clock::Timestamp;
 use crate::engine::ledger::StoreError;
+use crate::outbox::desk::Parked;
 use crate::outbox::store::Backlog;
 use crate::storage::Store;
 use crate::storage::dialect::MAX_ROWS;
@@ -26,6 +27,21 @@ static COUNT: Statement = Statement::new(|dialect, _| {
     let (held, now) = (count(" AND e.holds = 1"), dialect.now());
     let lanes = "(SELECT l.lanes FROM lanes AS l WHERE l.queue = ? AND l.lane = 0)";
     format!("SELECT {all}, {all}, {all}, {all}, {all}, {held}, {lanes}, {now}")
+});
+
+/// By ranges of the index's second column: queues of deliveries have a prefix of their own, and all others are before or
+/// behind them.
+static PARKED: Statement = Statement::new(|dialect, _| {
+    let index = dialect.by_index("events_by_state");
+    let count = |range: &str| {
+        format!(
+            "(SELECT COUNT(*) FROM (SELECT 1 AS one FROM events AS e{index} \
+             WHERE e.state = ? AND {range} ORDER BY e.queue, e.lane, e.position LIMIT ?) AS c)"
+        )
+    };
+    let (before, of, behind) =
+        (count("e.queue < 'sub:'"), count("e.queue >= 'sub:' AND e.queue < 'sub;'"), count("e.queue >= 'sub;'"));
+    format!("SELECT {before}, {of}, {behind}")
 });
 
 const HEAD: [Column; 4] =
@@ -63,6 +79,18 @@ pub(super) async fn count(store: &Store, queue: &str, cap: u32) -> Result<Backlo
         blocking: capped(counted[1] + counted[5]),
         oldest,
     })
+}
+
+pub(super) async fn parked(store: &Store, cap: u32) -> Result<Parked, StoreError> {
+    let range = || [Value::from(stored::PARKED), Value::from(i64::from(cap))];
+    let found = store.query(&PARKED, &[range(), range(), range()].concat()).await?;
+    let counts = || {
+        let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
+        let counted = |column| row.int(column).map(|count| u64::from(rows::count(count)).min(u64::from(cap)));
+        let (before, deliveries, behind) = (counted(0)?, counted(1)?, counted(2)?);
+        sqlx::Result::Ok(Parked { events: before.saturating_add(behind).min(u64::from(cap)), deliveries })
+    };
+    counts().map_err(|error| classify(&error))
 }
 
 /// The age of the oldest one at the head of a lane: positions grow about as commits do.

@@ -33,7 +33,7 @@ use super::Store;
 use super::transaction::within;
 use crate::engine::desk::Actor;
 use crate::engine::ledger::StoreError;
-use crate::outbox::desk::{Acted, Desk, Filter, Listed, Order, Seen, Shown};
+use crate::outbox::desk::{Acted, Desk, Filter, Listed, Order, Parked, Seen, Shown};
 use crate::outbox::event::EventId;
 use crate::outbox::store::{Backlog, Lane, Leased, Outbox, RelayId, Taking, Turn, Turned, Woken};
 
@@ -144,6 +144,10 @@ impl Desk for Store {
 
     fn relays(&self) -> BoxFuture<'_, Result<Vec<Seen>, StoreError>> {
         Box::pin(relays::seen(self))
+    }
+
+    fn parked(&self, cap: u32) -> BoxFuture<'_, Result<Parked, StoreError>> {
+        Box::pin(backlog::parked(self, cap))
     }
 
     fn act_by<'a>(&'a self, order: &'a Order, by: Option<&'a Actor>) -> BoxFuture<'a, Result<Acted, StoreError>> {

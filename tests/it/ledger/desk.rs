@@ -22,6 +22,7 @@ on_each_database!(
     of_two_people_one_settles,
     one_that_is_not_there_any_more_keeps_nobody_elses_order,
     a_late_answer_is_kept_where_people_find_it,
+    what_is_unknown_is_counted_up_to_a_cap,
 );
 
 impl Ground {
@@ -279,4 +280,19 @@ async fn a_late_answer_is_kept_where_people_find_it(kind: Kind) {
     let rerun = ground.won("gone").await;
     ground.store.keep_evidence(gone.0, gone.1, late).await.unwrap();
     assert_eq!(said(&evidence(rerun).await), Some("late".into()));
+}
+
+async fn what_is_unknown_is_counted_up_to_a_cap(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    let none = ground.store.unsettled(10).await.unwrap();
+    assert_eq!((none.count, none.oldest), (0, None));
+    for number in 0..5 {
+        ground.unknown(&format!("u{number}")).await;
+        ground.won(&format!("p{number}")).await;
+        let row = ground.won(&format!("c{number}")).await;
+        ground.transit(row, FromState::Unfinished, completed(row.1, "paid")).await;
+    }
+    let all = ground.store.unsettled(10).await.unwrap();
+    assert!(all.count == 5 && all.oldest.is_some_and(|oldest| oldest < HOUR), "{all:?}");
+    assert_eq!(ground.store.unsettled(3).await.unwrap().count, 3);
 }

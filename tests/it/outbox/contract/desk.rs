@@ -19,6 +19,7 @@ on_each_database!(
     a_delivery_is_found_by_its_business_key,
     an_event_is_shown_with_what_people_did,
     what_is_sent_again_is_named,
+    what_is_parked_is_counted_up_to_a_cap,
 );
 
 const DISCARD: Action = Action::Discard { keep: HOUR };
@@ -256,4 +257,23 @@ async fn what_is_sent_again_is_named(kind: Kind) {
     assert_eq!(changed(&ground.store.act(&retry(&[])).await.unwrap()), Vec::<i64>::new());
     assert_eq!(changed(&ground.store.act(&retry(&[State::Sent])).await.unwrap()), positions(&acquired));
     assert_eq!(positions(&holder.acquire().await), positions(&acquired));
+}
+
+async fn what_is_parked_is_counted_up_to_a_cap(kind: Kind) {
+    let ground = Ground::new(kind).await;
+    let counted = async |cap| {
+        let parked = ground.store.parked(cap).await.unwrap();
+        (parked.events, parked.deliveries)
+    };
+    assert_eq!(counted(10).await, (0, 0));
+    let parked = park(&ground, 9).await;
+    ground.commit_many(1, "ready", 3).await;
+    assert_eq!(counted(10).await, (9, 0));
+    // Names on both sides of where deliveries are, and just beside.
+    let queues = ["sub:a", "sub:zz", "sub:", "sub", "sub;", "zebra", "SUB:a"];
+    for (position, queue) in parked.iter().zip(queues) {
+        ground.run(&format!("UPDATE events SET queue = '{queue}' WHERE position = {position}")).await;
+    }
+    assert_eq!(counted(10).await, (6, 3));
+    assert_eq!(counted(2).await, (2, 2));
 }
