@@ -6,6 +6,7 @@ pub mod chance;
 pub mod clock;
 pub mod committer;
 pub mod config;
+pub mod console;
 pub mod demo;
 pub mod embed;
 pub mod engine;

@@ -191,6 +191,12 @@ impl Problem {
         self
     }
 
+    /// What is particular to this case.
+    #[must_use]
+    pub fn more(&self) -> Option<&str> {
+        self.more.as_deref()
+    }
+
     /// The situation.
     #[must_use]
     pub fn situation(&self) -> Situation {

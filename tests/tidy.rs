@@ -35,6 +35,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("upstream", &["clock", "engine", "entry", "tls"]),
     ("http", &["auth", "clock", "engine", "entry", "outbox", "problem", "routing", "telemetry", "upstream"]),
     ("inbox", &["broker", "clock", "engine", "entry", "outbox", "storage"]),
+    // Pages for operators, over what the operators' endpoints are made from.
+    ("console", &["clock", "engine", "entry", "http", "outbox", "problem", "telemetry"]),
     ("layer", &["clock", "engine", "entry", "http", "outbox", "problem", "sealer", "storage", "upstream"]),
     ("config", &["auth", "broker", "entry", "http", "inbox", "outbox", "routing", "sealer"]),
     // The composition roots, of the gateway and of a service that embeds it, and who starts them.
@@ -54,6 +56,7 @@ const EVERYTHING: &[&str] = &[
     "clock",
     "committer",
     "config",
+    "console",
     "demo",
     "embed",
     "engine",

@@ -9,6 +9,8 @@
 //! Whoever else settles meanwhile (a late answer, a lookup, another person) and whoever takes the entry up again does so
 //! by compare-and-set on the same nonce: one of them wins, and the others are told.
 
+mod picked;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,12 +194,7 @@ impl Settler {
                     Err(why) => outcomes.left.push((listed.clone(), why)),
                 }
             }
-            let done = match many.mode {
-                Mode::Carry => self.carry_out(prepared).await,
-                Mode::DryRun => {
-                    Outcomes { settled: prepared.into_iter().map(Prepared::settled).collect(), left: Vec::new() }
-                }
-            };
+            let done = self.go(prepared, many.mode).await;
             outcomes.settled.extend(done.settled);
             outcomes.left.extend(done.left);
         }
@@ -241,6 +238,16 @@ impl Settler {
         };
         let (id, actor, reason) = (chance::random(), word.actor.clone(), word.reason.clone());
         Ok(Prepared { order: Order { id, entry: listed, to, actor, reason }, events: ids })
+    }
+
+    /// Carries them out, or says what that would be.
+    async fn go(&self, prepared: Vec<Prepared>, mode: Mode) -> Outcomes {
+        match mode {
+            Mode::Carry => self.carry_out(prepared).await,
+            Mode::DryRun => {
+                Outcomes { settled: prepared.into_iter().map(Prepared::settled).collect(), left: Vec::new() }
+            }
+        }
     }
 
     async fn carry_out(&self, prepared: Vec<Prepared>) -> Outcomes {

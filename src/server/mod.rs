@@ -28,6 +28,7 @@ use crate::auth::token::Tokens;
 use crate::clock;
 use crate::committer::{Committer, Writers};
 use crate::config::{Config, StatusEndpoint};
+use crate::console;
 use crate::engine::switchboard::Switchboard;
 use crate::engine::{Engine, Housekeeping, OnEvents, Parts, Policy};
 use crate::entry::fingerprint::{Secrets, SecretsError};
@@ -135,7 +136,7 @@ impl Server {
             telemetry::keep_metrics();
             let series = operators.series();
             housekeeping.spawn(|stop| async move { series.run(stop).await });
-            let app = app::admin(endpoints.clone(), operators);
+            let app = app::admin(endpoints.clone(), operators.clone()).merge(console::router(operators));
             housekeeping.spawn(|stop| serve_operators(admin, app, stop));
         }
         let stop_serving = CancellationToken::new();

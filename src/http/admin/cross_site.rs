@@ -11,6 +11,17 @@ use super::access::host;
 /// A page of another origin can't send `application/json` without asking first, and is never allowed to; what browsers
 /// say of themselves is believed on top of that, since other programs can say what they like anyway.
 pub(super) fn refusal(parts: &Parts) -> Option<&'static str> {
+    if let Some(why) = foreign(parts) {
+        return Some(why);
+    }
+    let content_type = parts.headers.get(CONTENT_TYPE).and_then(|field| field.to_str().ok()).unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    let is_json = parts.method.is_safe() || essence.eq_ignore_ascii_case("application/json");
+    (!is_json).then_some("An order is application/json.")
+}
+
+/// Why an order is not followed that comes from a page, whatever its content type; `None` if it is.
+pub(crate) fn foreign(parts: &Parts) -> Option<&'static str> {
     if parts.method.is_safe() {
         return None;
     }
@@ -22,14 +33,12 @@ pub(super) fn refusal(parts: &Parts) -> Option<&'static str> {
     if parts.headers.contains_key(ORIGIN) && !is_of_this_origin(parts) {
         return Some("The order was sent by a page of another origin.");
     }
-    let content_type = parts.headers.get(CONTENT_TYPE).and_then(|field| field.to_str().ok()).unwrap_or_default();
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
-    (!essence.eq_ignore_ascii_case("application/json")).then_some("An order is application/json.")
+    None
 }
 
 /// Whether the page's origin has the host and port that the request is for. The scheme does not count: a proxy in front
 /// may end TLS.
-fn is_of_this_origin(parts: &Parts) -> bool {
+pub(crate) fn is_of_this_origin(parts: &Parts) -> bool {
     let mut origins = parts.headers.get_all(ORIGIN).iter();
     let Some(origin) = origins.next().filter(|_| origins.next().is_none()) else { return false };
     let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));

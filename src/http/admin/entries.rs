@@ -19,7 +19,7 @@ use super::{Admin, answer, invalid, store_problem};
 use crate::engine::desk::{Filter, Listed, MAX_LISTED, Page, Place, Shown, Stage};
 use crate::entry::{EntryId, Identity, Key, Namespace, Scope};
 use crate::http::reply::Caller;
-use crate::outbox::desk::{Filter as EventFilter, Of, State as EventState};
+use crate::outbox::desk::{Filter as EventFilter, Listed as Event, Of, State as EventState};
 use crate::outbox::event::EventId;
 use crate::problem::{Problem, Situation};
 
@@ -247,7 +247,7 @@ impl Admin {
 
     /// Entries of `key`: the identities that it can be part of here, which are found at once whatever their state, and
     /// all that are not over.
-    async fn search(&self, filter: &Filter, key: &str, limit: u32) -> Result<Page, Problem> {
+    pub(crate) async fn search(&self, filter: &Filter, key: &str, limit: u32) -> Result<Page, Problem> {
         let failed = |error| store_problem(&error);
         let mut page = self.0.entries.find(&self.identities(filter, key)?).await.map_err(failed)?;
         for stage in [Stage::Unknown, Stage::InProgress] {
@@ -303,23 +303,37 @@ impl Admin {
 
     /// What it has announced, as far as its route is configured here.
     async fn events_of(&self, shown: &Shown) -> Result<Value, Problem> {
-        let Some(policy) = self.0.policies.get(&shown.listed.route) else { return Ok(Value::Null) };
+        let Some(events) = self.announced(shown).await? else { return Ok(Value::Null) };
+        let row = |(name, event): &(Box<str>, Event)| {
+            let mut row = shapes::event(event);
+            row["name"] = json!(name);
+            row
+        };
+        Ok(events.iter().map(row).collect())
+    }
+
+    /// What it has announced, by the names that its route has for it; `None` where its route is not configured.
+    pub(crate) async fn announced(&self, shown: &Shown) -> Result<Option<Vec<(Box<str>, Event)>>, Problem> {
+        let Some(policy) = self.0.policies.get(&shown.listed.route) else { return Ok(None) };
         let mut events = Vec::new();
         for name in policy.events.names() {
             let id = EventId::of(shown.listed.origin, name);
             if let Some(event) = self.0.events.show(id).await.map_err(|error| store_problem(&error))? {
-                let mut row = shapes::event(&event.listed);
-                row["name"] = json!(name);
-                events.push(row);
+                events.push((name.into(), event.listed));
             }
         }
-        Ok(json!(events))
+        Ok(Some(events))
     }
 
     /// The deliveries that it came from, those that are done not among them: they are found by `oncegate deliveries`.
     async fn deliveries_of(&self, shown: &Shown) -> Result<Value, Problem> {
+        Ok(self.delivered(shown).await?.iter().map(shapes::event).collect())
+    }
+
+    /// The deliveries that it came from and that are not done.
+    pub(crate) async fn delivered(&self, shown: &Shown) -> Result<Vec<Event>, Problem> {
         if !shown.listed.namespace.starts_with("sub:") {
-            return Ok(json!([]));
+            return Ok(Vec::new());
         }
         let filter = EventFilter {
             of: Of::Deliveries,
@@ -334,8 +348,7 @@ impl Admin {
             entry: Some(shown.listed.id),
             ..EventFilter::default()
         };
-        let found = self.0.events.list(&filter, None, TOLD).await.map_err(|error| store_problem(&error))?;
-        Ok(found.iter().map(shapes::event).collect())
+        self.0.events.list(&filter, None, TOLD).await.map_err(|error| store_problem(&error))
     }
 }
 
@@ -345,11 +358,11 @@ fn listed(page: &Page, next: Option<String>) -> Value {
 }
 
 /// A place in a list, for whoever wants what comes after it.
-fn cursor(stage: Stage, Place { at, id }: Place) -> String {
+pub(crate) fn cursor(stage: Stage, Place { at, id }: Place) -> String {
     URL_SAFE_NO_PAD.encode(format!("{}:{at}:{}", stage.as_str(), id.to_hex()))
 }
 
-fn read_cursor(stage: Stage, text: &str) -> Result<Place, Problem> {
+pub(crate) fn read_cursor(stage: Stage, text: &str) -> Result<Place, Problem> {
     let read = || {
         let decoded = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         let mut parts = decoded.splitn(3, ':');

@@ -23,17 +23,17 @@ pub(super) const MAX_REASON_BYTES: usize = 2_000;
 /// What became of a request, who says so, and why.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct GivenWord {
-    pub(super) outcome: Outcome,
-    pub(super) response: Option<GivenResponse>,
-    pub(super) reason: String,
+pub(crate) struct GivenWord {
+    pub(crate) outcome: Outcome,
+    pub(crate) response: Option<GivenResponse>,
+    pub(crate) reason: String,
     /// Not needed of whom we know by name.
-    pub(super) actor: Option<String>,
+    pub(crate) actor: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Completed,
     NotExecuted,
 }
@@ -41,17 +41,17 @@ pub(super) enum Outcome {
 /// The answer that retries get.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct GivenResponse {
-    status: u16,
+pub(crate) struct GivenResponse {
+    pub(crate) status: u16,
     #[serde(default)]
-    headers: Vec<(String, String)>,
-    body: Option<String>,
-    body_base64: Option<String>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Option<String>,
+    pub(crate) body_base64: Option<String>,
 }
 
 impl GivenWord {
     /// The word as the engine takes it.
-    pub(super) fn read(self, authority: &Authority) -> Result<Word, Problem> {
+    pub(crate) fn read(self, authority: &Authority) -> Result<Word, Problem> {
         let outcome = match (self.outcome, self.response) {
             (Outcome::Completed, Some(response)) => Given::Completed(Arc::new(response.read()?)),
             (Outcome::Completed, None) => {

@@ -2,13 +2,13 @@
 //! their own.
 
 pub mod access;
-mod cross_site;
+pub(crate) mod cross_site;
 mod decisions;
 mod deliveries;
 mod document;
-mod entries;
+pub(crate) mod entries;
 mod events;
-mod given;
+pub(crate) mod given;
 pub mod routes;
 mod rows;
 mod settle;
@@ -89,6 +89,12 @@ impl Admin {
     #[must_use]
     pub fn new(parts: AdminParts) -> Self {
         Self(Arc::new(parts))
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn parts(&self) -> &AdminParts {
+        &self.0
     }
 }
 

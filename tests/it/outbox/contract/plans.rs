@@ -82,6 +82,7 @@ async fn go_through_all_statements(ground: &Ground, holder: &Holder<'_>) {
     }
     ground.store.reap(super::QUEUE, &[0, 1, 2, 3], 100).await.unwrap();
     ground.store.backlog(super::QUEUE, 100).await.unwrap();
+    ground.store.parked(100).await.unwrap();
 }
 
 /// What people ask for: rarely, so that a look at everything is no harm.
