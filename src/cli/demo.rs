@@ -14,6 +14,9 @@ pub(super) struct Demo {
     /// Where the gateway listens.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// Where it answers operators: the console. On this machine only, since nobody has to sign in.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    admin_listen: SocketAddr,
     /// Where the payments service behind it listens.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     upstream_listen: SocketAddr,
@@ -30,7 +33,7 @@ impl Demo {
 
     async fn show(self) -> Result<(), Failure> {
         let mut signals = StopSignals::listen()?;
-        let options = DemoOptions { gateway: self.listen, upstream: self.upstream_listen };
+        let options = DemoOptions { gateway: self.listen, admin: self.admin_listen, upstream: self.upstream_listen };
         let demo = demo::Demo::start(options).await.map_err(failed)?;
         println!("\nA payments service that executes whatever it is sent, and Oncegate in front of it:\n");
         tokio::select! {
@@ -42,8 +45,10 @@ impl Demo {
         }
         if !self.once {
             println!(
-                "\nTry it yourself, in a browser: http://{0}/demo\nor in another terminal:\n{1}\nCtrl-C ends the demo.",
+                "\nTry it yourself, in a browser: http://{0}/demo\nwith what operators see beside it: http://{1}/console\n\
+                 or in another terminal:\n{2}\nCtrl-C ends the demo.",
                 demo.gateway,
+                demo.admin,
                 demo::invitation(demo.gateway)
             );
             signals.next().await;

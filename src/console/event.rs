@@ -94,4 +94,3 @@ fn actions(actions: &[Taken]) -> Markup {
         }
     }
 }
-

@@ -94,9 +94,9 @@ pub(super) async fn read(console: &Console, parts: &Parts, body: Body) -> Result
         return Ok(Form::default());
     }
     let bytes = body::read(body, console.parts().body).await;
-    bytes.map(|bytes| Form::read(&bytes)).map_err(|error| {
-        layout::refusal(StatusCode::PAYLOAD_TOO_LARGE, &format!("Nothing was done: {error}."), None)
-    })
+    bytes
+        .map(|bytes| Form::read(&bytes))
+        .map_err(|error| layout::refusal(StatusCode::PAYLOAD_TOO_LARGE, &format!("Nothing was done: {error}."), None))
 }
 
 /// By the same door as the API, with what opened the session; what else the browser says of itself does not count.

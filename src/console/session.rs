@@ -153,7 +153,9 @@ mod tests {
         let (sessions, other) = (Sessions::default(), Sessions::default());
         let token = sessions.token(Some("one"));
         assert!(sessions.made(&token, Some("one")));
-        assert!(!sessions.made(&token, Some("two")) && !sessions.made(&token, None) && !other.made(&token, Some("one")));
+        assert!(
+            !sessions.made(&token, Some("two")) && !sessions.made(&token, None) && !other.made(&token, Some("one"))
+        );
         for wrong in ["", "0", &token[..63], &format!("{token}0"), &"g".repeat(64), &"\u{fc}".repeat(32)] {
             assert!(!sessions.made(wrong, Some("one")), "{wrong}");
         }

@@ -10,12 +10,12 @@ use http::{Response, StatusCode};
 use maud::{Markup, html};
 
 pub(super) use self::input::{Input, fields};
+use super::Console;
 use super::form::Form;
 use super::guard::Operator;
 use super::layout::{self, Here};
 use super::table::{self, Picks};
 use super::words::several;
-use super::Console;
 use crate::engine::by_hand::{Given, NotSettled, Settled, Word};
 use crate::engine::desk::{MAX_LISTED, Page};
 use crate::entry::EntryId;

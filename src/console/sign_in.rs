@@ -14,7 +14,7 @@ use super::guard::{self, Operator};
 use super::session::{cookie, set_cookie};
 use super::{Console, layout};
 use crate::clock;
-use crate::http::admin::access::{ADMIN_SCOPE, Authority};
+use crate::http::admin::access::{ADMIN_SCOPE, Authority, Denied};
 use crate::http::admin::cross_site;
 use crate::http::peer::Peer;
 
@@ -109,7 +109,8 @@ pub(super) async fn enter(State(console): State<Console>, request: Request) -> R
         Ok(authority) => authority,
         Err(denied) => {
             tracing::warn!("somebody tried to sign in to the console in vain");
-            return refused(&format!("That does not open the console. {denied}"));
+            let why = if denied == Denied::NoToken { String::new() } else { denied.to_string() };
+            return refused(format!("That does not open the console. {why}").trim_end());
         }
     };
     let cookie = console.sessions.begin(credential, sent.some("name").unwrap_or_default(), clock::now());
@@ -178,7 +179,8 @@ mod tests {
         for ours in ["/console", "/console/unknown", "/console?x=1", "/console/search?q=a%20b"] {
             assert!(is_page(ours), "{ours}");
         }
-        let others = ["", "/", "/entries", "//evil.example", "/consoles", "/console\\evil", "https://evil.example/console"];
+        let others =
+            ["", "/", "/entries", "//evil.example", "/consoles", "/console\\evil", "https://evil.example/console"];
         for other in others {
             assert!(!is_page(other), "{other}");
         }

@@ -55,7 +55,7 @@ fn row(entry: &Listed, now: Timestamp, picks: Picks) -> Markup {
             th scope="row" data-label="Key" { (link(entry)) }
             td data-label="State" { (badge(entry.stage)) @if entry.contradicted { " " span.badge.bad { "late answer" } } }
             td data-label="Route" { (entry.route) @if entry.namespace != entry.route { " " small { (entry.namespace) } } }
-            td data-label="Whose" { (entry.scope) }
+            td data-label="Whose" { span.text { (entry.scope) } }
             td data-label="Since" { (when(entry.changed_at, now)) @if entry.attempt > 1 { " " small { "attempt " (entry.attempt) } } }
             td data-label="Next" { (next(entry, now)) }
         }

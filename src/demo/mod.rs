@@ -30,6 +30,8 @@ pub use story::{invitation, tell};
 pub struct DemoOptions {
     /// The gateway.
     pub gateway: SocketAddr,
+    /// The gateway's operators' side.
+    pub admin: SocketAddr,
     /// The payments service behind it.
     pub upstream: SocketAddr,
 }
@@ -46,6 +48,9 @@ pub enum DemoError {
     /// The gateway's address is taken.
     #[error("the gateway's address {0} can't be bound: {1}. Choose another one with --listen")]
     Gateway(SocketAddr, io::Error),
+    /// The operators' address is taken.
+    #[error("the operators' address {0} can't be bound: {1}. Choose another one with --admin-listen")]
+    Admin(SocketAddr, io::Error),
     /// The payments service's address is taken.
     #[error("the demo upstream's address {0} can't be bound: {1}. Choose another one with --upstream-listen")]
     Upstream(SocketAddr, io::Error),
@@ -62,6 +67,8 @@ pub enum DemoError {
 pub struct Demo {
     /// Where the gateway listens.
     pub gateway: SocketAddr,
+    /// Where it answers operators.
+    pub admin: SocketAddr,
     server: Server,
     upstream: JoinHandle<Drained>,
     stop_upstream: CancellationToken,
@@ -85,16 +92,27 @@ impl Demo {
         let upstream = tokio::spawn(serving);
         let directory = std::env::temp_dir().join(format!("oncegate-demo-{:016x}", rand::random::<u64>()));
         std::fs::create_dir(&directory).map_err(DemoError::Directory)?;
-        let config = config(options.gateway, address, &directory)?;
+        let config = config(options, address, &directory)?;
         let server = match Server::start(&config).await {
             Ok(server) => server,
+            Err(ServeError::Bind { address, error }) if address == options.admin => {
+                return Err(DemoError::Admin(address, error));
+            }
             Err(ServeError::Bind { address, error }) => return Err(DemoError::Gateway(address, error)),
             Err(error) => return Err(DemoError::Serve(error)),
         };
         // As any consumer would, on a connection of its own.
         let queue = open_store(&config).await.map_err(DemoError::Serve)?;
         let consumer = tokio::spawn(async move { arrived.follow(queue, DEFAULT_QUEUE).await });
-        Ok(Self { gateway: server.address(), server, upstream, stop_upstream, consumer, directory })
+        Ok(Self {
+            gateway: server.address(),
+            admin: options.admin,
+            server,
+            upstream,
+            stop_upstream,
+            consumer,
+            directory,
+        })
     }
 
     /// Stops both and removes the temporary directory.
@@ -112,11 +130,13 @@ impl Demo {
 }
 
 /// The demo's configuration: as one would write it, but with time-outs that an onlooker's patience allows.
-fn config(gateway: SocketAddr, upstream: SocketAddr, directory: &std::path::Path) -> Result<Config, ConfigError> {
+fn config(options: DemoOptions, upstream: SocketAddr, directory: &std::path::Path) -> Result<Config, ConfigError> {
+    let DemoOptions { gateway, admin, .. } = options;
     let text = format!(
         r#"
         [server]
         listen = "{gateway}"
+        admin_listen = "{admin}"
         status_endpoint = "anyone"
         [store]
         url = "sqlite://{directory}/oncegate.db"

@@ -52,13 +52,13 @@ mod tests {
 
     #[test]
     fn lines_are_read_whatever_their_labels_say() {
-        let text = "# HELP a b\n# TYPE a counter\na 3\n\nb{x=\"1\",y=\"a \\\"quoted\\\", z=\\\\\"} 0.5\nc{le=\"+Inf\"} 7\n";
+        let text =
+            "# HELP a b\n# TYPE a counter\na 3\n\nb{x=\"1\",y=\"a \\\"quoted\\\", z=\\\\\"} 0.5\nc{le=\"+Inf\"} 7\n";
         let read: Vec<_> = lines(text).collect();
-        assert_eq!(read.iter().map(|line| (line.name, line.value)).collect::<Vec<_>>(), [
-            ("a", 3.0),
-            ("b", 0.5),
-            ("c", 7.0)
-        ]);
+        assert_eq!(
+            read.iter().map(|line| (line.name, line.value)).collect::<Vec<_>>(),
+            [("a", 3.0), ("b", 0.5), ("c", 7.0)]
+        );
         assert_eq!(read[0].label("x"), None);
         assert_eq!((read[1].label("x"), read[1].label("z")), (Some("1"), None));
         assert_eq!(read[1].label("y"), Some("a \\\"quoted\\\", z=\\\\"));

@@ -19,7 +19,12 @@ fn listen(flag: &str, port: u16) -> String {
 
 #[test]
 fn the_demo_tells_its_story_with_nothing_installed() {
-    let flags = [listen("--listen", free_port()), listen("--upstream-listen", free_port()), "--once".to_owned()];
+    let flags = [
+        listen("--listen", free_port()),
+        listen("--admin-listen", free_port()),
+        listen("--upstream-listen", free_port()),
+        "--once".to_owned(),
+    ];
     let output = demo(&flags);
     let told = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -48,8 +53,11 @@ fn the_demo_tells_its_story_with_nothing_installed() {
 fn a_busy_port_names_its_flag() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    for (flag, other) in [("--listen", "--upstream-listen"), ("--upstream-listen", "--listen")] {
-        let output = demo(&[listen(flag, port), listen(other, free_port()), "--once".to_owned()]);
+    const FLAGS: [&str; 3] = ["--listen", "--admin-listen", "--upstream-listen"];
+    for flag in FLAGS {
+        let others = FLAGS.into_iter().filter(|other| *other != flag).map(|other| listen(other, free_port()));
+        let flags: Vec<_> = others.chain([listen(flag, port), "--once".to_owned()]).collect();
+        let output = demo(&flags);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(
@@ -63,13 +71,15 @@ fn a_busy_port_names_its_flag() {
 struct Running {
     demo: Child,
     gateway: u16,
+    admin: u16,
     commands: Vec<String>,
 }
 
 impl Running {
     fn start() -> Self {
-        let gateway = free_port();
-        let flags = [listen("--listen", gateway), listen("--upstream-listen", free_port())];
+        let (gateway, admin) = (free_port(), free_port());
+        let flags =
+            [listen("--listen", gateway), listen("--admin-listen", admin), listen("--upstream-listen", free_port())];
         let mut demo = Command::new(env!("CARGO_BIN_EXE_oncegate"))
             .arg("demo")
             .args(flags)
@@ -79,7 +89,7 @@ impl Running {
         let lines = BufReader::new(demo.stdout.take().unwrap()).lines().map_while(Result::ok);
         let lines = lines.take_while(|line| !line.starts_with("Ctrl-C"));
         let commands = lines.filter(|line| line.starts_with("curl ") || line.starts_with("seq ")).collect();
-        Self { demo, gateway, commands }
+        Self { demo, gateway, admin, commands }
     }
 
     /// What the command with this text in it prints.
@@ -185,6 +195,16 @@ fn the_page_pays_each_order_once_whatever_is_pressed() {
     page.wait_until("held, then settled", |text| answered(text, &broken, "the first answer, replayed") == 1);
     wait_for_order(&page, &broken, &once);
     assert_eq!(page.run("return document.querySelectorAll('.bad:not(.status)').length"), 0, "{}", page.text());
+}
+
+#[test]
+fn what_operators_see_stands_beside_it() {
+    let demo = Running::start();
+    let page = Browser::start(1_200, 1_600);
+    page.open(&format!("http://127.0.0.1:{}/", demo.admin));
+    page.wait_until("the console", |text| text.contains("Needs a person") && text.contains("replayed"));
+    page.open(&format!("http://127.0.0.1:{}/console/search?q=1003", demo.admin));
+    page.wait_until("the order of the story", |text| text.contains("create-payment") && text.contains("completed"));
 }
 
 #[test]

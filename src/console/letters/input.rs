@@ -87,12 +87,7 @@ impl Input {
 }
 
 /// The form for letters that are in `state`, as far as anything can be done about them.
-pub(in crate::console) fn fields(
-    operator: &Operator,
-    input: &Input,
-    state: State,
-    wrong: Option<&Wrong>,
-) -> Markup {
+pub(in crate::console) fn fields(operator: &Operator, input: &Input, state: State, wrong: Option<&Wrong>) -> Markup {
     let is_wrong = |field: &str| wrong.is_some_and(|wrong| wrong.field == field).then_some("true");
     let describes = |field: &str| is_wrong(field).map(|_| "wrong");
     let discard = Action::Discard { keep: KEEP_DISCARDED };

@@ -133,7 +133,8 @@ pub(in crate::console) fn fields(operator: &Operator, input: &Input, wrong: Opti
         (Some(_), None) => Some("wrong".to_owned()),
         (None, hint) => hint.map(str::to_owned),
     };
-    let answers = if input.picks.len() == 1 { "The answer that retries get" } else { "The answer that retries of each get" };
+    let answers =
+        if input.picks.len() == 1 { "The answer that retries get" } else { "The answer that retries of each get" };
     html! {
         form.card.settle method="post" action="/console/settle" {
             (layout::token(operator))

@@ -6,7 +6,9 @@ use bytes::Bytes;
 
 use super::entry::{small, stored};
 use crate::clock::{Timestamp, millis};
-use crate::engine::desk::{Actor, Decision, Filter, Listed, MAX_LISTED, Page, Place, Shown, Stage, Unsettled, Vouching};
+use crate::engine::desk::{
+    Actor, Decision, Filter, Listed, MAX_LISTED, Page, Place, Shown, Stage, Unsettled, Vouching,
+};
 use crate::engine::ledger::{Sealed, StoreError};
 use crate::entry::{Answer, EntryId, Identity, Key, Namespace, Nonce, Scope, StoredResponse};
 use crate::sealer::{Place as Sealing, Sealer, What};
@@ -86,9 +88,7 @@ static DECISIONS_OF: Statement = Statement::new(|_, _| {
 static UNSETTLED: Statement = Statement::new(|dialect, _| {
     let (now, index) = (dialect.now(), dialect.by_index("entries_due"));
     let some = format!("SELECT e.changed_at FROM entries AS e{index} WHERE e.state = ? ORDER BY e.due_at LIMIT ?");
-    format!(
-        "SELECT (SELECT COUNT(*) FROM ({some}) AS c), (SELECT MIN(c.changed_at) FROM ({some}) AS c), {now}"
-    )
+    format!("SELECT (SELECT COUNT(*) FROM ({some}) AS c), (SELECT MIN(c.changed_at) FROM ({some}) AS c), {now}")
 });
 
 static NOW: Statement = Statement::new(|dialect, _| format!("SELECT {}", dialect.now()));

@@ -9,6 +9,7 @@ mod bodies;
 mod browsers;
 mod callers;
 mod concurrency;
+mod console;
 mod docs;
 mod events;
 mod fingerprint;

@@ -58,6 +58,37 @@ impl Browser {
         self.ask("POST", &format!("/element/{element}/click"), Some(&json!({})));
     }
 
+    /// Types into the first element that `css` selects, after what is there.
+    pub(crate) fn fill(&self, css: &str, text: &str) {
+        let found = self.ask("POST", "/element", Some(&json!({ "using": "css selector", "value": css })));
+        let element = found[ELEMENT].as_str().unwrap();
+        self.ask("POST", &format!("/element/{element}/value"), Some(&json!({ "text": text })));
+    }
+
+    /// Presses keys wherever the focus is; special ones as WebDriver spells them.
+    pub(crate) fn press(&self, keys: &str) {
+        let found = self.ask("GET", "/element/active", None);
+        let element = found[ELEMENT].as_str().unwrap();
+        self.ask("POST", &format!("/element/{element}/value"), Some(&json!({ "text": keys })));
+    }
+
+    /// Looks through a telephone from now on.
+    pub(crate) fn be_a_telephone(&self) {
+        let metrics = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
+        self.tell("Emulation.setDeviceMetricsOverride", &metrics);
+    }
+
+    /// Prefers dark pages from now on.
+    pub(crate) fn be_dark(&self) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
+        self.tell("Emulation.setEmulatedMedia", &json!({ "features": features }));
+    }
+
+    /// A command of Chromium's own.
+    pub(crate) fn tell(&self, command: &str, parameters: &Value) {
+        self.ask("POST", "/goog/cdp/execute", Some(&json!({ "cmd": command, "params": parameters })));
+    }
+
     /// What a script returns.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.ask("POST", "/execute/sync", Some(&json!({ "script": script, "args": [] })))
@@ -65,7 +96,8 @@ impl Browser {
 
     /// The text of the page, as it is seen.
     pub(crate) fn text(&self) -> String {
-        self.run("return document.body.innerText").as_str().unwrap().to_owned()
+        // Between two pages there is none.
+        self.run("return document.body ? document.body.innerText : ''").as_str().unwrap().to_owned()
     }
 
     /// Waits until `holds` of the page's text. Panics with that text when patience ends.
@@ -77,6 +109,15 @@ impl Browser {
                 return;
             }
             assert!(clock::now() < deadline, "never: {what}\n{text}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until a script returns true.
+    pub(crate) fn wait_for(&self, script: &str) {
+        let deadline = clock::now() + PATIENCE;
+        while self.run(script) != true {
+            assert!(clock::now() < deadline, "never: {script}\n{}", self.text());
             std::thread::sleep(Duration::from_millis(100));
         }
     }

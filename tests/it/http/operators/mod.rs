@@ -15,9 +15,9 @@ use super::upstream::{Step, Upstream, created};
 use crate::servers::database::{Database, Kind};
 
 /// As the gateway's `SECRET` is.
-const TOKEN: &str = "Bearer a secret of at least thirty-two bytes";
+pub(super) const TOKEN: &str = "Bearer a secret of at least thirty-two bytes";
 
-const ADMIN: Settings<'_> = &[("server.admin_listen", "127.0.0.1:0"), ("server.admin_token", "env:SECRET")];
+pub(super) const ADMIN: Settings<'_> = &[("server.admin_listen", "127.0.0.1:0"), ("server.admin_token", "env:SECRET")];
 
 /// What each payment announces.
 const ANNOUNCED: &str = r#"
@@ -29,16 +29,16 @@ const ANNOUNCED: &str = r#"
 "#;
 
 /// A gateway with operators, on a database of its own.
-async fn start(kind: Kind, upstream: &Upstream, settings: Settings<'_>) -> Gateway {
+pub(super) async fn start(kind: Kind, upstream: &Upstream, settings: Settings<'_>) -> Gateway {
     on(Database::create(kind).await, upstream, settings).await
 }
 
-async fn on(database: Database, upstream: &Upstream, settings: Settings<'_>) -> Gateway {
+pub(super) async fn on(database: Database, upstream: &Upstream, settings: Settings<'_>) -> Gateway {
     Gateway::again(database, &upstream.url(), ANNOUNCED, &[ADMIN, settings].concat()).await
 }
 
 /// Loses the answer to the first request of each key that begins with "lost".
-async fn forgetful() -> Upstream {
+pub(super) async fn forgetful() -> Upstream {
     let seen = std::sync::Mutex::new(std::collections::HashSet::new());
     Upstream::start(move |number, request| {
         let key = request.field("idempotency-key").unwrap_or_default().to_owned();
@@ -48,20 +48,20 @@ async fn forgetful() -> Upstream {
     .await
 }
 
-const RAW: (&str, &str) = (".forward_key", "raw");
+pub(super) const RAW: (&str, &str) = (".forward_key", "raw");
 
-fn admin(gateway: &Gateway, method: &str, target: &str) -> Call {
+pub(super) fn admin(gateway: &Gateway, method: &str, target: &str) -> Call {
     Call::new(gateway.admin(), method, target).field("authorization", TOKEN)
 }
 
-async fn get(gateway: &Gateway, target: &str) -> Value {
+pub(super) async fn get(gateway: &Gateway, target: &str) -> Value {
     let answer = admin(gateway, "GET", target).send().await;
     assert_eq!((answer.status, answer.field("cache-control")), (200, Some("no-store")), "{answer:?}");
     answer.json()
 }
 
 /// The only entry of a list.
-async fn only(gateway: &Gateway, target: &str) -> Value {
+pub(super) async fn only(gateway: &Gateway, target: &str) -> Value {
     let page = get(gateway, target).await;
     let entries = page["entries"].as_array().unwrap();
     assert_eq!(entries.len(), 1, "{page}");
@@ -78,14 +78,14 @@ fn not_executed() -> Value {
 }
 
 /// The order to settle `entry` as it was seen.
-fn settle(gateway: &Gateway, entry: &Value, word: &Value) -> Call {
+pub(super) fn settle(gateway: &Gateway, entry: &Value, word: &Value) -> Call {
     let target = format!("/entries/{}/settle", entry["id"].as_str().unwrap());
     let seen = format!("\"{}\"", entry["version"].as_str().unwrap());
     admin(gateway, "POST", &target).field("if-match", seen).body(word.to_string())
 }
 
 /// Loses the answer to a request of `key`, and returns its entry as operators see it.
-async fn lose(gateway: &Gateway, key: &str) -> Value {
+pub(super) async fn lose(gateway: &Gateway, key: &str) -> Value {
     let lost = gateway.pay(key).send().await;
     assert_eq!(lost.status, 502, "{lost:?}");
     only(gateway, &format!("/entries?key={key}")).await
