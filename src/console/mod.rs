@@ -9,7 +9,7 @@
 //! | with a session's cookie | the page, if what opened the session opens the API now |
 //! | with neither | the form to sign in, which keeps what was sent |
 //!
-//! Each order comes from a page of this console ([`guard`]): by what browsers say of its origin, by the cookie, which
+//! Each order comes from a page of this console (`src/console/guard.rs`): by what browsers say of its origin, by the cookie, which
 //! they send for pages of this site only, and by a token in the form, which other pages can't read. The API knows no
 //! cookie.
 

@@ -18,6 +18,7 @@ use super::table::{self, Picks};
 use super::words::several;
 use crate::engine::by_hand::{Given, NotSettled, Settled, Word};
 use crate::engine::desk::{MAX_LISTED, Page};
+use crate::engine::ledger::StoreError;
 use crate::entry::EntryId;
 use crate::outbox::desk::Mode;
 
@@ -153,6 +154,8 @@ fn results(page: &Page, told: &Told, done: &str) -> Markup {
                         td data-label="Result" {
                             @match result {
                                 Ok(settled) => { (done) @if !settled.events.is_empty() { ", " (several(settled.events.len(), "event", "events")) } }
+                                Err(NotSettled::Store(StoreError::CommitUnknown(_))) => span.bad { "whether it was settled is not known: look at it again" },
+                                Err(NotSettled::Store(_)) => span.bad { "left alone: the store does not answer" },
                                 Err(why) => span.bad { "left alone: " (why) },
                             }
                         }

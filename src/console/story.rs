@@ -12,7 +12,7 @@ use super::guard::Operator;
 use super::layout::{self, Here};
 use super::settle::{Input, fields};
 use super::table::{self, Picks, badge, next, shown};
-use super::words::{at, several, when};
+use super::words::{at, long, several};
 use crate::clock::Timestamp;
 use crate::engine::desk::{Decision, Shown, Stage};
 use crate::entry::{Answer, EntryId, StoredResponse};
@@ -105,7 +105,7 @@ impl Story {
 fn entry(operator: &Operator, story: &Story, shown: &Shown, query: &Form) -> Markup {
     let (listed, now) = (&shown.listed, story.now);
     html! {
-        p.lead { (badge(listed.stage)) " since " (when(listed.changed_at, now)) ", next: " (next(listed, now)) }
+        p.lead { (badge(listed.stage)) " for " (long(now.since(listed.changed_at))) "; next: " (next(listed, now)) }
         @if listed.contradicted {
             p.alert { "An answer came after this was settled otherwise. Compare the two: the money may need to be put right." }
         }

@@ -1,5 +1,7 @@
 //! What happens now, as it is shown and as it is told.
 
+use oncegate::inbox::result::DeliveryResult;
+use oncegate::telemetry::series::RESULTS;
 use serde_json::{Value, json};
 
 use super::{start, visit};
@@ -106,4 +108,9 @@ async fn what_happens_now_is_told_to_operators_only_and_bounded() {
     for wrong in ["seconds=0", "seconds=601", "seconds=x", "second=1"] {
         admin(&gateway, "GET", &format!("/stats?{wrong}")).send().await.is_problem(400, "order-invalid");
     }
+}
+
+#[test]
+fn the_series_knows_all_results_by_their_names() {
+    assert_eq!(RESULTS, DeliveryResult::ALL.map(DeliveryResult::as_str));
 }

@@ -106,3 +106,37 @@ async fn what_is_typed_in_outlives_the_session() {
     browser.wait_until("settled", |text| text.contains("Settled: it did not happen"));
     assert_eq!(gateway.pay("lost").send().await.status, 201);
 }
+
+#[tokio::test]
+async fn what_is_picked_is_settled_as_it_was_seen_or_not_at_all() {
+    let (gateway, _upstream) = start().await;
+    let entry = lose(&gateway, "lost").await;
+    let cookie = super::sign_in(&gateway, super::secret()).await;
+    let token = super::form_token(&super::see(&gateway, &cookie, "/console/unknown").await);
+    let id = entry["id"].as_str().unwrap();
+    let order = async |pick: &str, step: &str| {
+        let fields = [
+            ("form", &*token),
+            ("pick", pick),
+            ("step", step),
+            ("outcome", "not_executed"),
+            ("reason", "x"),
+            ("actor", "ann"),
+        ];
+        super::post(&gateway, "/console/settle", &fields).field("cookie", &cookie).send().await
+    };
+    let another = format!("{id}.{}", "0".repeat(32));
+    for step in ["preview", "carry"] {
+        let told = super::text(&order(&another, step).await);
+        assert!(told.contains("left alone: the entry has changed since it was seen"), "{told}");
+    }
+    for nothing in ["", id, "x.y"] {
+        assert_eq!(order(nothing, "carry").await.status, 422);
+    }
+    gateway.pay("lost").send().await.is_problem(409, "outcome-unknown");
+    let seen = format!("{id}.{}", entry["version"].as_str().unwrap());
+    assert_eq!(order(&seen, "carry").await.status, 303);
+    // Sent once more, it finds nothing to do.
+    assert!(super::text(&order(&seen, "carry").await).contains("Settled: 0 of 1"));
+    assert_eq!(get(&gateway, "/decisions").await["decisions"].as_array().unwrap().len(), 1);
+}
