@@ -7,7 +7,9 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use http::{HeaderMap, StatusCode};
 use oncegate::clock::Timestamp;
 use oncegate::engine::by_hand::{Given, Settler, Word};
-use oncegate::engine::desk::{Actor, Decision, Ending, EntryDesk, Filter, Listed, Order, Page, Place, Shown, Stage};
+use oncegate::engine::desk::{
+    Actor, Decision, Ending, EntryDesk, Filter, Listed, Order, Page, Place, Shown, Stage, Unsettled,
+};
 use oncegate::engine::ledger::{Batch, FromState, Guarded, Release, Released, StoreError, Transition};
 use oncegate::entry::{EntryId, Nonce, State, StoredResponse};
 
@@ -123,6 +125,10 @@ impl EntryDesk for Store {
         _: u32,
     ) -> BoxFuture<'_, Result<Vec<Decision>, StoreError>> {
         std::future::ready(Ok(Vec::new())).boxed()
+    }
+
+    fn unsettled(&self, _: u32) -> BoxFuture<'_, Result<Unsettled, StoreError>> {
+        std::future::ready(Ok(Unsettled { count: 0, oldest: None })).boxed()
     }
 
     fn settle<'a>(&'a self, orders: &'a [Order]) -> BoxFuture<'a, Result<Vec<Guarded>, StoreError>> {

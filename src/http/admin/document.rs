@@ -1,6 +1,6 @@
 //! What the OpenAPI document says of the operators' endpoints. Each is described where it is answered.
 
-use super::{decisions, deliveries, entries, events, routes, settle, subscriptions, switches};
+use super::{decisions, deliveries, entries, events, routes, settle, stats, subscriptions, switches};
 
 /// All of them.
 #[derive(utoipa::OpenApi)]
@@ -24,6 +24,7 @@ use super::{decisions, deliveries, entries, events, routes, settle, subscription
     subscriptions::list,
     subscriptions::pause,
     subscriptions::resume,
+    stats::stats,
 ))]
 pub(in crate::http) struct Document;
 

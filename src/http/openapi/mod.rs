@@ -32,7 +32,6 @@ use crate::problem::Details;
         super::docs::openapi,
         super::docs::beside,
         endpoints::metrics,
-        super::admin::stats::stats,
     ),
     components(schemas(Details<'static>)),
     tags(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use oncegate::engine::OnEvents;
 use oncegate::engine::by_hand::{Given, Many, NotSettled, Settler, SettlerParts, Word};
-use oncegate::engine::desk::{Actor, Decision, EntryDesk, Filter, Order, Page, Place, Shown, Stage};
+use oncegate::engine::desk::{Actor, Decision, EntryDesk, Filter, Order, Page, Place, Shown, Stage, Unsettled};
 use oncegate::engine::ledger::{Guarded, StoreError};
 use oncegate::entry::{EntryId, StoredResponse};
 use oncegate::outbox::desk::Mode;
@@ -78,6 +78,10 @@ impl EntryDesk for Desk {
         limit: u32,
     ) -> BoxFuture<'_, Result<Vec<Decision>, StoreError>> {
         self.store.decisions(of, before, limit)
+    }
+
+    fn unsettled(&self, cap: u32) -> BoxFuture<'_, Result<Unsettled, StoreError>> {
+        self.store.unsettled(cap)
     }
 
     fn settle<'a>(&'a self, orders: &'a [Order]) -> BoxFuture<'a, Result<Vec<Guarded>, StoreError>> {
