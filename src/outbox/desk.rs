@@ -47,8 +47,8 @@ pub trait Desk: Send + Sync + 'static {
     /// If the database can't be asked.
     fn parked(&self, cap: u32) -> BoxFuture<'_, Result<Parked, StoreError>>;
 
-    /// Retries or discards, and puts on record by whom. Each event is changed, and its change put on record, once, however many people order
-    /// the same at the same time. One that is in a relay's hands is left alone.
+    /// Retries or discards, and puts on record by whom. Each event is changed, and its change put on record, once,
+    /// however many people order the same at the same time. One that is in a relay's hands is left alone.
     ///
     /// A retried one keeps its id and its place, and its attempts begin anew. A discarded one lets those of its
     /// key that waited behind it go on.

@@ -34,23 +34,30 @@ mod tests {
 
     use super::*;
 
-    /// The router's own text: what it serves can't be asked of it.
+    /// The methods and paths that the router's own text says are served: they can't be asked of it.
+    fn served() -> Vec<(&'static str, &'static str)> {
+        let lines = include_str!("mod.rs").lines().filter_map(|line| line.trim().strip_prefix(".route(\""));
+        let routes = lines.map(|line| line.split_once("\", ").unwrap());
+        routes.map(|(path, handler)| (handler.split('(').next().unwrap(), path)).collect()
+    }
+
     #[test]
     fn every_route_is_in_the_document() {
-        let document = serde_json::to_value(Document::openapi()).unwrap();
-        let mut found = 0;
-        for line in include_str!("mod.rs").lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
-            let (path, handler) = line.split_once("\", ").unwrap();
-            if path.starts_with("/console") {
-                continue;
-            }
-            let method = handler.split('(').next().unwrap();
+        let document = crate::http::openapi::document();
+        // Pages for people are no part of the API.
+        for (method, path) in served().into_iter().filter(|(_, path)| !path.starts_with("/console")) {
             assert!(document["paths"][path][method].is_object(), "{method} {path} is not in the document");
-            found += 1;
         }
-        let operations: usize =
-            document["paths"].as_object().unwrap().values().map(|item| item.as_object().unwrap().len()).sum();
-        assert_eq!(operations, found, "what is in the document is served");
+    }
+
+    #[test]
+    fn what_is_in_the_document_is_served() {
+        let (document, served) = (serde_json::to_value(Document::openapi()).unwrap(), served());
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for method in item.as_object().unwrap().keys() {
+                assert!(served.contains(&(method, path)), "{method} {path} is not served");
+            }
+        }
     }
 
     #[test]
