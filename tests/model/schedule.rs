@@ -10,7 +10,7 @@ use crate::desk::by_hand;
 use crate::process::{Manner, Process, Request};
 use crate::requests::{KEYS, Rule, VARIANTS, answer, id, rule};
 use crate::upstream::{Heard, Plan, Send};
-use crate::world::{Failed, Luck, Shared};
+use crate::world::{Failed, Luck, Shared, World};
 
 /// Steps of one schedule: what it takes for a fault to show is seldom more than a few, and many small schedules find more
 /// than few large ones.
@@ -87,18 +87,17 @@ impl Schedule {
             770..920 => self.pass(),
             920..945 => self.kill(which),
             945..950 => self.join(),
-            950..965 => self.processes[which].stands_still = self.processes[which].stands_still.or(Some(self.now())),
-            965..980 => {
+            950..965 => self.stand_still(which),
+            965..975 => {
                 let now = self.now();
                 self.processes[which].go_on(now);
             }
-            980..984 => {
+            975..979 => {
                 let caller = self.draw(8);
                 self.processes[which].hang_up(caller);
             }
-            984..987 => self.decide(which),
-            987..988 => self.toggle_outage(),
-            988..990 => self.quiet(),
+            979..988 => self.decide(which),
+            988..990 => self.toggle_outage(),
             990..993 => self.world.lock().marks.empty(),
             993..995 => self.world.lock().events.crash(),
             _ => self.end(which),
@@ -189,10 +188,29 @@ impl Schedule {
         self.processes.iter().for_each(|process| process.pass(time));
     }
 
+    /// A process gets no time, perhaps for so long that its lease is gone.
+    fn stand_still(&mut self, which: usize) {
+        let now = self.now();
+        self.processes[which].stands_still.get_or_insert(now);
+        if self.draw(3) == 0 {
+            self.quiet();
+        }
+    }
+
     /// A person settles an Unknown entry, rightly or wrongly.
     fn decide(&mut self, which: usize) {
-        let (key, has_completed) = (self.draw(KEYS), self.draw(2) == 1);
-        self.processes[which].decide(key, has_completed);
+        let is_unknown = |world: &World, key: &usize| {
+            let row = world.tables.rows.get(&id(*key));
+            row.is_some_and(|row| matches!(row.entry.state, State::Unknown { .. }))
+        };
+        let unknown: Vec<usize> = {
+            let world = self.world.lock();
+            (0..KEYS).filter(|key| is_unknown(&world, key)).collect()
+        };
+        if !unknown.is_empty() {
+            let (key, has_completed) = (unknown[self.draw(unknown.len())], self.draw(3) == 0);
+            self.processes[which].decide(key, has_completed);
+        }
     }
 
     /// Most of what is asked for is not answered for a while.
