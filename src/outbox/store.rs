@@ -39,7 +39,6 @@ pub use super::backlog::Backlog;
 use super::event::{EventId, OnFailure, Outgoing};
 pub use super::late::Late;
 pub use super::reach::Reach;
-use crate::chance;
 use crate::clock::Timestamp;
 use crate::engine::ledger::{Guarded, StoreError};
 
@@ -155,7 +154,7 @@ impl RelayId {
     /// A fresh one.
     #[must_use]
     pub fn random() -> Self {
-        Self(chance::random())
+        Self(crate::chance::random())
     }
 }
 
