@@ -90,7 +90,7 @@ fn facts(event: &Shown) -> Markup {
 fn actions(actions: &[Taken]) -> Markup {
     html! {
         ol.story {
-            @for taken in actions { li { (at(taken.at)) " " (taken.action) ", when it was " (state(taken.state)) ": " span.text { (taken.reason) } } }
+            @for taken in actions { li { (at(taken.at)) " " @if let Some(by) = &taken.by { span.text { (by.name) } ": " } (taken.action) ", when it was " (state(taken.state)) ": " span.text { (taken.reason) } } }
         }
     }
 }

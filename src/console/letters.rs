@@ -185,9 +185,8 @@ async fn go(
     action: Action,
     mode: Mode,
 ) -> Result<Acted, StoreError> {
-    let reason = input.on_record(operator);
-    let order = Order { action, to: Which::Ids(input.ids.clone()), reason: reason.into(), mode };
-    let acted = console.parts().events.act(&order).await?;
+    let order = Order { action, to: Which::Ids(input.ids.clone()), reason: input.reason().into(), mode };
+    let acted = console.parts().events.act_by(&order, Some(&input.by(operator))).await?;
     if mode == Mode::Carry {
         tracing::warn!(action = action.as_str(), changed = acted.changed.len(), "a person decided about dead letters");
     }

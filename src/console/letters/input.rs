@@ -6,11 +6,10 @@ use super::KEEP_DISCARDED;
 use crate::console::form::Form;
 use crate::console::guard::Operator;
 use crate::console::layout;
+use crate::engine::desk::Actor;
+use crate::http::admin::given::{MAX_ACTOR_BYTES, MAX_REASON_BYTES};
 use crate::outbox::desk::{Action, State};
 use crate::outbox::event::EventId;
-
-/// Longest reason: what is kept of it.
-const MAX_REASON_BYTES: usize = 2_000;
 
 /// An order as it is typed in.
 #[derive(Debug)]
@@ -59,16 +58,24 @@ impl Input {
         if operator.authority.subject().is_none() && self.actor.trim().is_empty() {
             return wrong("actor", "Say who you are: it is kept on record.");
         }
-        if self.on_record(operator).len() > MAX_REASON_BYTES {
-            return wrong("reason", "That is longer than what is kept of it: 2000 bytes, with your name.");
+        if self.reason.trim().len() > MAX_REASON_BYTES {
+            return wrong("reason", "That is longer than what is kept of it: 2000 bytes.");
+        }
+        if self.actor.trim().len() > MAX_ACTOR_BYTES {
+            return wrong("actor", "That is longer than what is kept of it: 200 bytes.");
         }
         Ok(action)
     }
 
-    /// Who and why, in the one text that is kept of it.
-    pub(super) fn on_record(&self, operator: &Operator) -> String {
-        let who = operator.authority.subject().unwrap_or(self.actor.trim());
-        format!("{who}: {}", self.reason.trim())
+    /// Why, for the record.
+    pub(super) fn reason(&self) -> &str {
+        self.reason.trim()
+    }
+
+    /// Who, for the record.
+    pub(super) fn by(&self, operator: &Operator) -> Actor {
+        let name = operator.authority.subject().unwrap_or(self.actor.trim());
+        Actor { name: name.into(), authority: operator.authority.as_str().into() }
     }
 
     fn ids(&self) -> Markup {

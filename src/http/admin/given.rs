@@ -17,8 +17,8 @@ use crate::problem::Problem;
 use crate::upstream::hop_by_hop;
 
 /// Most bytes of a name and of a reason: what is kept of them.
-const MAX_ACTOR_BYTES: usize = 200;
-pub(super) const MAX_REASON_BYTES: usize = 2_000;
+pub(crate) const MAX_ACTOR_BYTES: usize = 200;
+pub(crate) const MAX_REASON_BYTES: usize = 2_000;
 
 /// What became of a request, who says so, and why.
 #[derive(Debug, Deserialize)]

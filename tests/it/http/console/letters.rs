@@ -59,7 +59,9 @@ async fn dead_letters_are_sent_again_or_discarded_after_a_look() {
     browser.wait_until("what it does", |text| text.contains("Never sent"));
     browser.click("[value=carry]");
     browser.wait_until("discarded", |text| {
-        text.contains("Discarded: it is never sent") && text.contains("nobody wants it")
+        text.contains("Discarded: it is never sent")
+            && text.contains("Ann: discard, when")
+            && text.contains("nobody wants it")
     });
     assert_eq!(states(&gateway).await, ["1", "1", "6"]);
 }
