@@ -76,6 +76,14 @@ fn ours(input: &mut Input<'_>) {
     assert!(TOKENS.verify(&damaged(&token, input)).is_err());
     assert!(STRANGER.verify(&token).is_err(), "a stranger has not signed it");
     assert!(!is_believed(&token[PREFIX.len()..]), "it is nobody's access token");
+    // The same words as another kind of token, under the same secret.
+    let claims = token.split('.').nth(1).map(|claims| URL_SAFE_NO_PAD.decode(claims).expect("Base64"));
+    let claims = String::from_utf8(claims.expect("claims")).expect("JSON");
+    let of_kind = |kind: &str| {
+        let signed = signed(&format!(r#"{{"alg":"HS256","typ":"{kind}"}}"#), &claims, SECRET);
+        TOKENS.verify(&format!("{PREFIX}{signed}")).is_ok()
+    };
+    assert!(of_kind("ogt+jwt") && !of_kind("JWT") && !of_kind("at+jwt"));
 }
 
 fn an_issuers(input: &mut Input<'_>) {
