@@ -91,7 +91,8 @@ async fn what_was_known_last_goes_on_while_switches_can_not_be_read() {
         .await
         .is_problem(503, "unavailable");
     pay_anew(&gateway).await.is_problem(503, "route-paused");
-    let config = crate::http::gateway::configure(&gateway.database, &upstream.url(), "", ADMIN);
+    let impatient = [ADMIN, &[("store.start_timeout", "1s")]].concat();
+    let config = crate::http::gateway::configure(&gateway.database, &upstream.url(), "", &impatient);
     assert!(oncegate::server::Server::start(&config).await.is_err(), "one that can't read them does not serve");
     stranger.run("ALTER TABLE elsewhere RENAME TO switches").await;
     stranger.run("DELETE FROM switches").await;
