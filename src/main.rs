@@ -1,6 +1,6 @@
 //! The `oncegate` binary.
 //!
-//! Exit codes: 0 done; 1 it could not be done; 2 the command line or the configuration is wrong.
+//! Exit codes: 0 done; 1 it could not be done; 2 the command line or the configuration is wrong; 3 done, but not for all.
 
 mod cli;
 

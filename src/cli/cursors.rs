@@ -7,6 +7,7 @@ use oncegate::server;
 use serde_json::json;
 
 use super::desk::{Format, Output};
+use super::out::say;
 use super::serve::block_on;
 use super::{Configured, Failure, failed};
 
@@ -58,13 +59,13 @@ impl List {
         let standings = store.standings().await.map_err(failed)?;
         store.close().await;
         match self.format.output {
-            Output::Text => standings.iter().for_each(|standing| println!("{}", line(standing))),
+            Output::Text => standings.iter().for_each(|standing| say!("{}", line(standing))),
             Output::Json => {
                 let rows = standings.iter().map(|Standing { id, position, left }| {
                     let ConsumerId { queue, topic, consumer } = id;
                     json!({ "queue": queue, "topic": topic, "consumer": consumer, "position": position, "left": left })
                 });
-                println!("{}", json!(rows.collect::<Vec<_>>()));
+                say!("{}", json!(rows.collect::<Vec<_>>()));
             }
         }
         Ok(())
@@ -86,7 +87,7 @@ impl Forget {
         if !is_forgotten {
             return Err(Failure::NotAll("there is no such cursor".to_owned()));
         }
-        println!("forgotten");
+        say!("forgotten");
         Ok(())
     }
 }

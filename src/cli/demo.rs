@@ -7,6 +7,7 @@ use oncegate::demo::{self, DemoError, DemoOptions};
 use oncegate::telemetry;
 
 use super::Failure;
+use super::out::say;
 use super::serve::{StopSignals, block_on};
 
 #[derive(Debug, Args)]
@@ -35,16 +36,16 @@ impl Demo {
         let mut signals = StopSignals::listen()?;
         let options = DemoOptions { gateway: self.listen, admin: self.admin_listen, upstream: self.upstream_listen };
         let demo = demo::Demo::start(options).await.map_err(failed)?;
-        println!("\nA payments service that executes whatever it is sent, and Oncegate in front of it:\n");
+        say!("\nA payments service that executes whatever it is sent, and Oncegate in front of it:\n");
         tokio::select! {
-            told = demo::tell(demo.gateway, |line| println!("{line}")) => told.map_err(failed)?,
+            told = demo::tell(demo.gateway, |line| say!("{line}")) => told.map_err(failed)?,
             () = signals.next() => {
                 demo.stop().await;
                 return Ok(());
             }
         }
         if !self.once {
-            println!(
+            say!(
                 "\nTry it yourself, in a browser: http://{0}/demo\nwith what operators see beside it: http://{1}/console\n\
                  or in another terminal:\n{2}\nCtrl-C ends the demo.",
                 demo.gateway,

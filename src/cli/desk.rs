@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::Failure;
 use super::admin::{Ask, WorkReach, target};
 use super::desk_text as text;
+use super::out::{say, tell};
 use super::serve::block_on;
 
 /// Which rows a command is about.
@@ -133,8 +134,8 @@ pub(super) enum Output {
 /// Prints what was told.
 pub(super) fn print(format: &Format, value: &Value, told: impl FnOnce(&Value) -> String) {
     match format.output {
-        Output::Text => print!("{}", told(value)),
-        Output::Json => println!("{value}"),
+        Output::Text => tell!("{}", told(value)),
+        Output::Json => say!("{value}"),
     }
 }
 
@@ -155,8 +156,8 @@ impl<F: Filters> List<F> {
         parameters.push(("limit", json!(self.limit)));
         let listed = self.reach.ask(Ask::get(target(&format!("/{}", F::MANY), &parameters))).await?;
         match self.format.output {
-            Output::Text => print!("{}", text::list(F::MANY, &listed)),
-            Output::Json => println!("{}", listed[F::MANY]),
+            Output::Text => tell!("{}", text::list(F::MANY, &listed)),
+            Output::Json => say!("{}", listed[F::MANY]),
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use oncegate::engine::identities::Identities as _;
 use oncegate::entry::Namespace;
 use oncegate::server;
 
+use super::out::say;
 use super::serve::block_on;
 use super::{Configured, Failure, failed};
 
@@ -45,12 +46,12 @@ async fn list(configured: &Configured) -> Result<(), Failure> {
     for (namespace, description) in config.identities() {
         let recorded = on_record.iter().find(|described| described.namespace.as_str() == namespace);
         match recorded {
-            None => println!("{namespace}: new\n  configured: {description}"),
+            None => say!("{namespace}: new\n  configured: {description}"),
             Some(recorded) if recorded.description == description => {
-                println!("{namespace}: as on record\n  {description}")
+                say!("{namespace}: as on record\n  {description}")
             }
             Some(recorded) => {
-                println!(
+                say!(
                     "{namespace}: CHANGED, closed until accepted\n  on record:  {}\n  configured: {description}",
                     recorded.description
                 );
@@ -71,7 +72,7 @@ impl Accept {
         let store = server::open_store(&config).await.map_err(failed)?;
         store.accept(&Namespace::from_stored(&self.namespace), description, &self.reason).await.map_err(failed)?;
         store.close().await;
-        println!("{}: accepted\n  {description}", self.namespace);
+        say!("{}: accepted\n  {description}", self.namespace);
         Ok(())
     }
 }

@@ -11,11 +11,13 @@ mod entries_text;
 mod events;
 mod files;
 mod identity;
+mod out;
 mod reconcile;
 mod routes;
 mod serve;
 mod subscriptions;
 
+use out::{say, tell};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -125,13 +127,13 @@ impl Configured {
 
     fn check(&self) -> Result<(), Failure> {
         self.load()?;
-        println!("{} is in order", self.config.display());
+        say!("{} is in order", self.config.display());
         Ok(())
     }
 }
 
 fn openapi() -> Result<(), Failure> {
-    print!("{}", oncegate::http::openapi::text().map_err(failed)?);
+    tell!("{}", oncegate::http::openapi::text().map_err(failed)?);
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::desk::{Format, Output};
 use super::desk_text::{date, one_line};
+use super::out::{say, tell};
 use super::serve::block_on;
 use super::{Configured, Failure, failed};
 
@@ -75,8 +76,8 @@ impl Reconcile {
         }
         store.close().await;
         match self.format.output {
-            Output::Text => print!("{}{}", text(&question, &report), effects_text(&effects)),
-            Output::Json => println!("{}", json(&report, &effects)),
+            Output::Text => tell!("{}{}", text(&question, &report), effects_text(&effects)),
+            Output::Json => say!("{}", json(&report, &effects)),
         }
         match report.is_whole() && effects.iter().all(Effects::are_there) {
             true => Ok(()),

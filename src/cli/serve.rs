@@ -5,6 +5,7 @@ use oncegate::server::{self, Server};
 use oncegate::telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::out::say;
 use super::{Failure, files};
 
 /// A runtime for commands, with its failures in words.
@@ -71,7 +72,7 @@ pub(super) fn migrate(config: &Config) -> Result<(), Failure> {
     block_on(async {
         let store = server::open_store(config).await.map_err(|error| Failure::Failed(error.to_string()))?;
         store.close().await;
-        println!("the schema is up to date");
+        say!("the schema is up to date");
         Ok(())
     })
 }

@@ -1,6 +1,7 @@
 //! Bringing the schema up to date.
 
 use std::fs::File;
+use std::time::Duration;
 
 use sqlx::migrate::{Migrate, MigrateError, Migrator};
 
@@ -8,15 +9,20 @@ use super::conn::Connection;
 use super::error::{Error, classify};
 use super::lockfiles::LockFiles;
 use super::options::Connector;
+use super::transaction::within;
 
 /// One at a time, whoever else starts now. sqlx's own lock is PostgreSQL's only: on SQLite there is none, and
 /// MariaDB refuses the endless wait that it asks for.
 const LOCK_MYSQL: &str = "SELECT COALESCE(GET_LOCK(CONCAT('oncegate:', MD5(DATABASE())), 600), 0)";
 
+/// How long a connection may take to come about: one that is half open never does. What is run on it may take its time.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
 /// Runs the migrations that the database has not seen, on a connection of its own.
 pub(super) async fn run(connector: &Connector) -> Result<(), Error> {
     let _lock = lock_file(connector).await?;
-    let mut connection = connector.connect_plain().await.map_err(|error| classify(&error))?;
+    let connected = within(CONNECT_LIMIT, connector.connect_plain()).await;
+    let mut connection = connected.map_err(|error| classify(&error))?;
     if let Connection::MySql(_) = &connection {
         let rows = connection.borrow().simple(LOCK_MYSQL).await.map_err(|error| classify(&error))?;
         if !rows.first().is_some_and(|row| row.int(0).is_ok_and(|got| got == 1)) {

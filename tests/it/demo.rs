@@ -50,6 +50,14 @@ fn the_demo_tells_its_story_with_nothing_installed() {
 }
 
 #[test]
+fn who_has_seen_enough_of_the_output_ends_a_command_in_peace() {
+    let oncegate = env!("CARGO_BIN_EXE_oncegate");
+    let output = Command::new("sh").args(["-c", &format!("{oncegate} openapi | head -n 1")]).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("{\n".to_owned(), String::new()));
+}
+
+#[test]
 fn a_busy_port_names_its_flag() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();

@@ -17,15 +17,21 @@ use crate::outbox::desk::{Action, Filter, Of};
 use crate::outbox::result::DeliveryResult;
 
 /// Which deliveries.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-struct DeliveryFilter {
+pub(super) struct DeliveryFilter {
+    /// One, or a list of them.
     #[serde(default)]
+    #[schema(value_type = Option<String>)]
     state: States,
+    #[schema(value_type = Option<String>)]
     subscription: Option<Box<str>>,
+    #[schema(value_type = Option<String>)]
     topic: Option<Box<str>>,
+    #[schema(value_type = Option<String>)]
     key: Option<Box<str>>,
     #[serde(default, deserialize_with = "result")]
+    #[schema(value_type = Option<String>)]
     result: Option<DeliveryResult>,
 }
 
@@ -76,9 +82,9 @@ fn entry(subscription: &str, key: &str) -> Option<EntryId> {
         ("subscription" = Option<String>, Query, description = "Of this subscription.", example = "award-points"),
         ("topic" = Option<String>, Query, description = "Of this topic.", example = "payments"),
         ("key" = Option<String>, Query, description = "Of this key: the business key (where what is stored is sealed, with `subscription`), or what they are ordered by.", example = "A-1001"),
-        ("result" = Option<String>, Query, description = "applied, duplicate, stale, conflict or rejected.", example = "rejected"),
+        ("result" = Option<String>, Query, pattern = "^(applied|duplicate|stale|conflict|rejected)$", description = "applied, duplicate, stale, conflict or rejected.", example = "rejected"),
         ("limit" = Option<u32>, Query, description = "Most to list: 1 to 1000.", minimum = 1, maximum = 1000, example = 50),
-        ("after" = Option<String>, Query, description = "What comes after a page: its `next`.", example = "4711"),
+        ("after" = Option<i64>, Query, description = "What comes after a page: its `next`.", example = 4711),
     ),
     responses(
         (
@@ -191,7 +197,7 @@ pub(super) async fn show(
                    `limit` (100). An order by filter only says which, unless `dry_run` is false; one by ids is carried \
                    out, unless it is true. Each keeps its id, its key and its version.",
     request_body(
-        content = Object,
+        content = GivenOrder<DeliveryFilter>,
         description = "`ids` or `filter` (`state`, `subscription`, `topic`, `key`, `result`), `limit`, `dry_run`; `reason` \
                        and `actor`, which are kept on record. With an access token the actor is its subject.",
         example = json!({
@@ -236,7 +242,7 @@ pub(super) async fn retry(
     description = "As a retry, but they are never delivered, and those of their key that waited behind them go on. They are \
                    kept for a week, for people.",
     request_body(
-        content = Object,
+        content = GivenOrder<DeliveryFilter>,
         description = "As of a retry.",
         example = json!({ "ids": ["7be3c1a05d5e4e0c8f1a2b3c4d5e6f70"], "reason": "a test payment", "actor": "ann" }),
     ),

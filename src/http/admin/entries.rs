@@ -38,7 +38,7 @@ pub(super) struct ListQuery {
     route: Option<Box<str>>,
     scope: Option<Box<str>>,
     key: Option<Box<str>>,
-    older_than_seconds: Option<u64>,
+    older_than_seconds: Option<u32>,
     late_answer: Option<bool>,
     limit: Option<u32>,
     after: Option<String>,
@@ -82,12 +82,12 @@ pub(super) fn limited(limit: Option<u32>) -> Result<u32, Problem> {
     description = "Those whose outcome is unknown, the oldest first, unless `state` says otherwise. With a `key` and without \
                    `state`: all that can be found of it.",
     params(
-        ("state" = Option<String>, Query, description = "in_progress, unknown, completed or tombstone.", example = "unknown"),
+        ("state" = Option<String>, Query, pattern = "^(in_progress|unknown|completed|tombstone)$", description = "in_progress, unknown, completed or tombstone.", example = "unknown"),
         ("namespace" = Option<String>, Query, description = "Of this namespace.", example = "create-payment"),
         ("route" = Option<String>, Query, description = "Of this route.", example = "create-payment"),
         ("scope" = Option<String>, Query, description = "Of this scope: global, tenant:NAME, subject:NAME.", example = "global"),
         ("key" = Option<String>, Query, description = "Of this key.", example = "A-1001"),
-        ("older_than_seconds" = Option<u64>, Query, description = "In their state for at least so long.", example = 600),
+        ("older_than_seconds" = Option<u32>, Query, description = "In their state for at least so long.", example = 600),
         ("late_answer" = Option<bool>, Query, description = "Only those that an answer came for after they had been settled.", example = false),
         ("limit" = Option<u32>, Query, description = "Most to list: 1 to 1000.", minimum = 1, maximum = 1000, example = 50),
         ("after" = Option<String>, Query, description = "What comes after a page: its `next`.", example = "dW5rbm93bjo3ODQxMTE3ODcwMDA6OWY4NmQwODE4ODRjN2Q2NTlhMmZlYWEwYzU1YWQwMTVhM2JmNGYxYjJiMGI4MjJjZDE1ZDZjMTViMGYwMGEwOA"),
@@ -224,7 +224,7 @@ impl ListQuery {
             route: self.route.clone(),
             scope: self.scope.clone(),
             key: self.key.clone(),
-            older_than: Duration::from_secs(self.older_than_seconds.unwrap_or(0)),
+            older_than: Duration::from_secs(self.older_than_seconds.unwrap_or(0).into()),
             contradicted: self.late_answer.unwrap_or(false),
         }
     }

@@ -13,14 +13,20 @@ use crate::http::reply::Caller;
 use crate::outbox::desk::{Action, Filter, Of};
 
 /// Which events.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-struct EventFilter {
+pub(super) struct EventFilter {
+    /// One, or a list of them.
     #[serde(default)]
+    #[schema(value_type = Option<String>)]
     state: States,
+    #[schema(value_type = Option<String>)]
     queue: Option<Box<str>>,
+    #[schema(value_type = Option<String>)]
     topic: Option<Box<str>>,
+    #[schema(value_type = Option<String>)]
     route: Option<Box<str>>,
+    #[schema(value_type = Option<String>)]
     key: Option<Box<str>>,
 }
 
@@ -49,7 +55,7 @@ impl Wanted for EventFilter {
         ("route" = Option<String>, Query, description = "Of this route.", example = "create-payment"),
         ("key" = Option<String>, Query, description = "Ordered by this key.", example = "A-1001"),
         ("limit" = Option<u32>, Query, description = "Most to list: 1 to 1000.", minimum = 1, maximum = 1000, example = 50),
-        ("after" = Option<String>, Query, description = "What comes after a page: its `next`.", example = "4711"),
+        ("after" = Option<i64>, Query, description = "What comes after a page: its `next`.", example = 4711),
     ),
     responses(
         (
@@ -179,7 +185,7 @@ pub(super) async fn show(
                    out, unless it is true. Each keeps its id and its place, and its attempts begin anew. What is in a \
                    relay's hands is left alone.",
     request_body(
-        content = Object,
+        content = GivenOrder<EventFilter>,
         description = "`ids` or `filter` (`state`, `queue`, `topic`, `route`, `key`), `limit`, `dry_run`; `reason` and \
                        `actor`, which are kept on record. With an access token the actor is its subject.",
         example = json!({
@@ -237,7 +243,7 @@ pub(super) async fn retry(
     description = "As a retry, but they are never sent, and those of their key that waited behind them go on. They are kept \
                    for a week, for people.",
     request_body(
-        content = Object,
+        content = GivenOrder<EventFilter>,
         description = "As of a retry.",
         example = json!({ "ids": ["5c1d7e1f0a6b4cb2a3f8e2d90c4b7a16"], "reason": "a test payment", "actor": "ann" }),
     ),

@@ -21,17 +21,20 @@ pub(crate) const MAX_ACTOR_BYTES: usize = 200;
 pub(crate) const MAX_REASON_BYTES: usize = 2_000;
 
 /// What became of a request, who says so, and why.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenWord {
     pub(crate) outcome: Outcome,
+    /// Of what was completed.
     pub(crate) response: Option<GivenResponse>,
+    /// Kept on record.
     pub(crate) reason: String,
-    /// Not needed of whom we know by name.
+    /// Who says so. Not needed with an access token: its subject does.
     pub(crate) actor: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
     Completed,
@@ -39,13 +42,18 @@ pub(crate) enum Outcome {
 }
 
 /// The answer that retries get.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenResponse {
+    #[schema(minimum = 200, maximum = 499)]
     pub(crate) status: u16,
+    /// Line by line: name and value.
     #[serde(default)]
+    #[schema(value_type = Vec<Vec<String>>)]
     pub(crate) headers: Vec<(String, String)>,
+    /// Its body, where that is text.
     pub(crate) body: Option<String>,
+    /// Its body, where that is not.
     pub(crate) body_base64: Option<String>,
 }
 

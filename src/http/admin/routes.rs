@@ -29,11 +29,15 @@ pub struct RouteShown {
 }
 
 /// The body of `POST /routes/{name}/mode`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ModeOrder {
+pub(super) struct ModeOrder {
+    /// enforce, observe, replay_only; or configured, as the configuration says.
+    #[schema(pattern = "^(enforce|observe|replay_only|configured)$")]
     mode: String,
+    /// Kept on record.
     reason: String,
+    /// Who says so. Not needed with an access token: its subject does.
     actor: Option<String>,
 }
 
@@ -96,7 +100,7 @@ pub(super) async fn list(State(admin): State<Admin>, caller: Caller) -> Response
                    recorded. `configured` leaves it to the configuration again.",
     params(("name" = String, Path, description = "The route's name.", example = "create-payment")),
     request_body(
-        content = Object,
+        content = ModeOrder,
         description = "`mode`: enforce, observe, replay_only or configured; `reason` and `actor`, which are kept on record. \
                        With an access token the actor is its subject.",
         example = json!({ "mode": "replay_only", "reason": "the provider double-books", "actor": "ann" }),

@@ -23,29 +23,38 @@ use crate::problem::{Problem, Situation};
 const AT_MOST: u32 = 100;
 
 /// The body of `POST /entries/settle`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ManyOrder {
+pub(super) struct ManyOrder {
     filter: GivenFilter,
     #[serde(default = "at_most")]
+    #[schema(minimum = 1, maximum = 1000)]
     limit: u32,
     #[serde(default = "only_say")]
     dry_run: bool,
     outcome: Outcome,
+    /// Of what was completed.
     response: Option<GivenResponse>,
+    /// Kept on record.
     reason: String,
+    /// Who says so. Not needed with an access token: its subject does.
     actor: Option<String>,
 }
 
 /// Which entries; one member at least.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-struct GivenFilter {
+pub(super) struct GivenFilter {
+    #[schema(value_type = Option<String>)]
     namespace: Option<Box<str>>,
+    #[schema(value_type = Option<String>)]
     route: Option<Box<str>>,
+    #[schema(value_type = Option<String>)]
     scope: Option<Box<str>>,
+    #[schema(value_type = Option<String>)]
     key: Option<Box<str>>,
-    older_than_seconds: Option<u64>,
+    /// In their state for at least so long.
+    older_than_seconds: Option<u32>,
 }
 
 const fn at_most() -> u32 {
@@ -71,7 +80,7 @@ const fn only_say() -> bool {
         ("If-Match" = String, Header, description = "The state that was seen.", example = "\"4be43cb1d6b5a1f0e2a9c7d81f3b5a60\""),
     ),
     request_body(
-        content = Object,
+        content = GivenWord,
         description = "`outcome`: completed or not_executed; of what was completed, the `response` (`status`, `headers`, \
                        `body` or `body_base64`); `reason` and `actor`, which are kept on record. With an access token the \
                        actor is its subject.",
@@ -137,7 +146,7 @@ pub(super) async fn one(
                    `key`, `older_than_seconds`; one of them at least), at most `limit` (100). Only says which, unless \
                    `dry_run` is false.",
     request_body(
-        content = Object,
+        content = ManyOrder,
         description = "`filter`, `limit`, `dry_run`, and what an order for one has.",
         example = json!({
             "filter": { "route": "create-payment", "older_than_seconds": 3600 },
@@ -201,7 +210,7 @@ impl ManyOrder {
             route: route.clone(),
             scope: scope.clone(),
             key: key.clone(),
-            older_than: Duration::from_secs(older_than_seconds.unwrap_or(0)),
+            older_than: Duration::from_secs(older_than_seconds.unwrap_or(0).into()),
             ..Filter::of(Stage::Unknown)
         };
         if !filter.names_some() {

@@ -28,10 +28,12 @@ pub struct SubscriptionShown {
 }
 
 /// The body of a pause, and of a resumption.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-struct PauseOrder {
+pub(super) struct PauseOrder {
+    /// Kept on record.
     reason: String,
+    /// Who says so. Not needed with an access token: its subject does.
     actor: Option<String>,
 }
 
@@ -95,7 +97,7 @@ pub(super) async fn list(State(admin): State<Admin>, caller: Caller) -> Response
                    counted.",
     params(("name" = String, Path, description = "The subscription's name.", example = "award-points")),
     request_body(
-        content = Object,
+        content = PauseOrder,
         description = "`reason` and `actor`, which are kept on record. With an access token the actor is its subject.",
         example = json!({ "reason": "points are awarded twice", "actor": "ann" }),
     ),
@@ -149,7 +151,7 @@ pub(super) async fn pause(
     summary = "Delivers again, at all gateways",
     params(("name" = String, Path, description = "The subscription's name.", example = "award-points")),
     request_body(
-        content = Object,
+        content = PauseOrder,
         description = "As of a pause.",
         example = json!({ "reason": "the handler is mended", "actor": "ann" }),
     ),

@@ -39,7 +39,7 @@ enum GivenKind {
     tag = "operators",
     summary = "Who has switched routes and subscriptions, the latest first",
     params(
-        ("kind" = Option<String>, Query, description = "Only those of a route, or of a subscription.", example = "route"),
+        ("kind" = Option<String>, Query, pattern = "^(route|subscription)$", description = "Only those of a route, or of a subscription.", example = "route"),
         ("before" = Option<i64>, Query, description = "Only those before this number: the `next` of the page before.", example = 13),
         ("limit" = Option<u32>, Query, description = "Most to list: 1 to 1000.", minimum = 1, maximum = 1000, example = 50),
     ),

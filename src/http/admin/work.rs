@@ -62,14 +62,20 @@ fn known() -> String {
 }
 
 /// The body of an order.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, bound = "W: Wanted")]
 pub(super) struct GivenOrder<W> {
+    /// These, or those of a filter.
     ids: Option<Vec<String>>,
     filter: Option<W>,
+    /// Most of a filter: 100 unless it says otherwise.
+    #[schema(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
+    /// Only says which. The default of a filter.
     dry_run: Option<bool>,
+    /// Kept on record.
     reason: String,
+    /// Who says so. Not needed with an access token: its subject does.
     actor: Option<String>,
 }
 

@@ -8,7 +8,7 @@ use super::{LEASE, a_moment, eventually, load_time, seeded};
 use crate::servers::database::{Database, Kind};
 use crate::servers::mariadb::MariaDb;
 use crate::servers::postgres::Postgres;
-use crate::servers::wire::Wire;
+use crate::servers::wire::{Mode, Wire};
 use http::StatusCode;
 use oncegate::clock;
 
@@ -160,6 +160,21 @@ async fn a_gateway_whose_start_is_cut_off_from_its_database_begins_again() {
         again += usize::from(gateway.log().contains("begins again"));
     }
     println!("{again} of {CONNECTIONS} starts began again");
+}
+
+/// What it says to its database is swallowed, and nobody ends the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_starts_on_a_half_open_connection_tries_another_one() {
+    let database = Database::create(Kind::Postgres).await;
+    let (server, name) = database.url.rsplit_once('/').unwrap();
+    let wire = Wire::to(server.rsplit(':').next().unwrap().parse().unwrap()).await;
+    wire.set(Mode::Dead);
+    let settings = Settings::new(&format!("postgres://oncegate@127.0.0.1:{}/{name}", wire.port));
+    let upstream = Upstream::start(Script::Hang).await;
+    let gateway = Gateway::launch(&settings, &upstream, "KILL");
+    eventually("it has spoken", async || wire.swallowed() > 0).await;
+    wire.set_next(Mode::Whole);
+    eventually("it answers", async || gateway.log().contains("\"listening\"")).await;
 }
 
 fn server_address(world: &World) -> String {

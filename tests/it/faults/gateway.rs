@@ -118,6 +118,13 @@ impl Gateway {
         (words.next().unwrap(), words.next().unwrap())
     }
 
+    /// The most memory that it ever had, in bytes.
+    pub(super) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid)).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+    }
+
     pub(super) fn log(&self) -> String {
         self.process.log()
     }

@@ -17,6 +17,7 @@ mod gateway;
 mod kills;
 mod load;
 mod marks;
+mod overload;
 mod pauses;
 mod proxy;
 mod rescue;

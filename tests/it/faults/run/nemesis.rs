@@ -137,13 +137,15 @@ pub(super) async fn rage(
     let until = clock::now() + period;
     let mut cutter = Nemesis::new(SmallRng::from_rng(&mut rng), connections, until);
     let mut killer = Nemesis::new(rng, servers, until);
-    let cutting = async {
+    // A task of its own: to start a server again blocks the other one.
+    let cutting = tokio::spawn(async move {
         while let Some(fault) = cutter.next().await {
             let wires = wires[cutter.rng.random_range(0..wires.len())].all();
             let wire = wires[cutter.rng.random_range(0..wires.len())];
             cutter.bend(fault, wire).await;
         }
-    };
+        cutter.done
+    });
     let killing = async {
         while let Some(fault) = killer.next().await {
             killer.inflict(fault, stage).await;
@@ -152,9 +154,10 @@ pub(super) async fn rage(
             }
         }
     };
-    tokio::join!(cutting, killing);
-    cutter.done.extend(killer.done);
-    cutter.done
+    killing.await;
+    let mut done = cutting.await.unwrap();
+    done.extend(killer.done);
+    done
 }
 
 /// Who breaks things of one sort.

@@ -38,7 +38,8 @@ async fn while_a_key_waits_for_its_next_try_others_are_acknowledged_and_nothing_
     broker.send([("a1", "a"), ("a2", "a"), ("b1", "b"), ("c1", "c")]);
     let running = ground.consume(&broker, &points, policy);
     eventually("the others are done", async || broker.acked() == ["b1", "c1"] || broker.acked() == ["c1", "b1"]).await;
-    assert_eq!(points.calls().iter().filter(|call| call.starts_with('a')).count(), 1);
+    let tried = async || points.calls().iter().filter(|call| call.starts_with('a')).count() == 1;
+    eventually("the first of the key was tried, and the second was not", tried).await;
     // SQLite has one writer: an open transaction would keep this one out.
     let mut stranger = ground.database.stranger().await;
     stranger.run("PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; ROLLBACK").await;
