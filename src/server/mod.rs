@@ -85,7 +85,7 @@ impl Server {
     pub async fn start(config: &Config) -> Result<Self, ServeError> {
         let give_up = clock::now() + config.store.start_timeout.get();
         loop {
-            match Self::begin(config).await {
+            match Box::pin(Self::begin(config)).await {
                 Err(error) if error.may_pass() && clock::now() < give_up => {
                     tracing::warn!(%error, "the store went away during the start, which begins again");
                     tokio::time::sleep(PAUSE).await;

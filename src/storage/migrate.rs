@@ -21,7 +21,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Runs the migrations that the database has not seen, on a connection of its own.
 pub(super) async fn run(connector: &Connector) -> Result<(), Error> {
     let _lock = lock_file(connector).await?;
-    let connected = within(CONNECT_LIMIT, connector.connect_plain()).await;
+    let connected = within(CONNECT_LIMIT, Box::pin(connector.connect_plain())).await;
     let mut connection = connected.map_err(|error| classify(&error))?;
     if let Connection::MySql(_) = &connection {
         let rows = connection.borrow().simple(LOCK_MYSQL).await.map_err(|error| classify(&error))?;
