@@ -140,9 +140,15 @@ impl World {
             *effects += 1;
             let body = Bytes::from(format!(r#"{{"key":{key},"effect":{effects}}}"#));
             let before = story.effect().cloned();
-            story.effects.push((variant, body.clone()));
-            if let Some(before) = before.filter(|_| send >= story.let_go.0) {
-                self.wrong(format!("key {key}: request {variant} takes effect after {before:?}"));
+            if send < story.let_go.0 {
+                // The person was wrong about this one, however late it is.
+                story.effects.insert(story.let_go.1, (variant, body.clone()));
+                story.let_go.1 += 1;
+            } else {
+                story.effects.push((variant, body.clone()));
+                if let Some(before) = before {
+                    self.wrong(format!("key {key}: request {variant} takes effect after {before:?}"));
+                }
             }
             if plan == Plan::Completes {
                 return Heard::Completed(body);
