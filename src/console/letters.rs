@@ -2,8 +2,6 @@
 
 mod input;
 
-use std::time::Duration;
-
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
@@ -25,9 +23,6 @@ use crate::outbox::event::EventId;
 
 /// Letters of a page.
 const LISTED: u32 = 100;
-
-/// How long what is discarded is kept for people: as the command line does.
-const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Fields of the filter.
 const FIELDS: [&str; 5] = ["of", "queue", "route", "key", "all"];

@@ -258,6 +258,9 @@ pub enum Action {
 }
 
 impl Action {
+    /// Discards, and keeps what is discarded for a week: time to notice a mistake.
+    pub const DISCARD: Self = Self::Discard { keep: Duration::from_secs(7 * 24 * 60 * 60) };
+
     /// Whether it does something to an event in `state`.
     #[must_use]
     pub const fn is_for(self, state: State) -> bool {

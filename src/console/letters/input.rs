@@ -2,7 +2,6 @@
 
 use maud::{Markup, html};
 
-use super::KEEP_DISCARDED;
 use crate::console::form::Form;
 use crate::console::guard::Operator;
 use crate::console::layout;
@@ -49,7 +48,7 @@ impl Input {
         let wrong = |field, why| Err(Wrong { field, why });
         let action = match &*self.action {
             "retry" => Action::Retry,
-            "discard" => Action::Discard { keep: KEEP_DISCARDED },
+            "discard" => Action::DISCARD,
             _ => return wrong("action", "Say what is to be done."),
         };
         if self.reason.trim().is_empty() {
@@ -97,7 +96,7 @@ impl Input {
 pub(in crate::console) fn fields(operator: &Operator, input: &Input, state: State, wrong: Option<&Wrong>) -> Markup {
     let is_wrong = |field: &str| wrong.is_some_and(|wrong| wrong.field == field).then_some("true");
     let describes = |field: &str| is_wrong(field).map(|_| "wrong");
-    let discard = Action::Discard { keep: KEEP_DISCARDED };
+    let discard = Action::DISCARD;
     let actor = if input.actor.is_empty() { &*operator.name } else { &*input.actor };
     html! {
         @if Action::Retry.is_for(state) || discard.is_for(state) {

@@ -8,7 +8,7 @@ use http::Response;
 use serde::{Deserialize, Deserializer};
 
 use super::access::Authority;
-use super::work::{DISCARD, GivenOrder, Pair, States, Wanted};
+use super::work::{GivenOrder, Pair, States, Wanted};
 use super::{Admin, answer, order};
 use crate::entry::{EntryId, Identity, Key, Namespace, Scope};
 use crate::http::reply::Caller;
@@ -268,7 +268,7 @@ pub(super) async fn discard(
     caller: Caller,
     request: Request,
 ) -> Response<Body> {
-    act(&admin, &authority, &caller, request, DISCARD).await
+    act(&admin, &authority, &caller, request, Action::DISCARD).await
 }
 
 async fn act(

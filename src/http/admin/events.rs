@@ -7,7 +7,7 @@ use http::Response;
 use serde::Deserialize;
 
 use super::access::Authority;
-use super::work::{DISCARD, GivenOrder, Pair, States, Wanted};
+use super::work::{GivenOrder, Pair, States, Wanted};
 use super::{Admin, answer, order};
 use crate::http::reply::Caller;
 use crate::outbox::desk::{Action, Filter, Of};
@@ -269,7 +269,7 @@ pub(super) async fn discard(
     caller: Caller,
     request: Request,
 ) -> Response<Body> {
-    act(&admin, &authority, &caller, request, DISCARD).await
+    act(&admin, &authority, &caller, request, Action::DISCARD).await
 }
 
 async fn act(

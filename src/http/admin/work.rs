@@ -1,8 +1,6 @@
 //! What the endpoints of events and of deliveries have in common: rows of the work table, and what people decide about
 //! them.
 
-use std::time::Duration;
-
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
 use serde::de::DeserializeOwned;
@@ -19,12 +17,6 @@ use crate::problem::{Problem, Situation};
 
 /// Rows of one order, unless it is told otherwise: what a person can still look through.
 const AT_MOST: u32 = 100;
-
-/// How long what is discarded is kept for people.
-const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// Gives up, for people.
-pub(super) const DISCARD: Action = Action::Discard { keep: KEEP_DISCARDED };
 
 /// Which rows: the members of a filter, and the parameters of a list beside `limit`, `after`.
 pub(super) trait Wanted: DeserializeOwned + Send {
